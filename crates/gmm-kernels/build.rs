@@ -1,5 +1,5 @@
-//! Packs the committed PTX: compresses each kernel separately, and writes a Rust index of them, which `src/ptx.rs`
-//! includes.
+//! Packs the committed PTX: compresses each kernel separately, and writes a Rust index of them and of the machine code,
+//! which `src/ptx.rs` includes.
 
 fn main() {
     println!("cargo:rerun-if-changed=ptx");
@@ -23,12 +23,22 @@ mod packing {
     /// Marks the start of a kernel; includes the end of the preceding line.
     const ENTRY: &str = "\n.visible .entry ";
 
+    /// Contained in the PTX of a kernel that waits for the preceding grids itself.
+    const WAITS: &str = "griddepcontrol.wait;";
+
     /// The kernels of a target.
     struct Packed {
         /// Distinct lines, other than comments, in front of the first kernel of any of the target's files.
         head: Vec<String>,
-        /// For each kernel name, the length of its text in bytes and its compressed frame.
-        kernels: BTreeMap<String, (usize, Vec<u8>)>,
+        kernels: BTreeMap<String, Text>,
+    }
+
+    /// The text of a kernel.
+    struct Text {
+        /// Length in bytes.
+        bytes: usize,
+        frame: Vec<u8>,
+        waits: bool,
     }
 
     pub(crate) fn run() {
@@ -37,25 +47,65 @@ mod packing {
             running.map(|thread| thread.join().expect("a folder of kernels that can be packed"))
         });
         let (mut index, mut frames) = (String::new(), Vec::new());
+        let images = images();
         writeln!(index, "pub(super) const SOURCES: &str = {:?};", sources()).unwrap();
         for (target, packed) in TARGETS.iter().zip(packed) {
             let (name, count) = (target.to_uppercase(), packed.kernels.len());
             writeln!(index, "pub(super) const {name}_HEAD: &str = {:?};", packed.head.concat()).unwrap();
             writeln!(index, "pub(super) static {name}: [Packed; {count}] = [").unwrap();
-            for (kernel, (bytes, frame)) in packed.kernels {
-                let (start, length) = (frames.len(), frame.len());
-                let frame_at = format!("part(&FRAMES, {start}, {length})");
-                writeln!(index, "    Packed {{ name: {kernel:?}, frame: {frame_at}, bytes: {bytes} }},").unwrap();
+            for (kernel, Text { bytes, frame, waits }) in packed.kernels {
+                let frame_at = format!("part(&FRAMES, {}, {})", frames.len(), frame.len());
+                let of_kernel = |image: &&Image| image.target == *target && image.kernels.contains(&kernel);
+                let code: Vec<usize> = images.iter().filter(of_kernel).map(|image| image.number).collect();
+                let fields = format!("name: {kernel:?}, frame: {frame_at}, bytes: {bytes}, waits: {waits}");
+                writeln!(index, "    Packed {{ {fields}, images: &{code:?} }},").unwrap();
                 frames.extend(frame);
             }
             index.push_str("];\n");
         }
+        writeln!(index, "pub(super) static IMAGES: [Image; {}] = [", images.len()).unwrap();
+        for Image { architecture, path, .. } in &images {
+            let content = format!("include_bytes!({:?})", std::path::absolute(path).expect("a folder"));
+            writeln!(index, "    Image {{ architecture: {architecture:?}, frame: {content} }},").unwrap();
+        }
+        index.push_str("];\n");
         let bytes = frames.len();
         let include = "include_bytes!(concat!(env!(\"OUT_DIR\"), \"/ptx.zst\"))";
         writeln!(index, "static FRAMES: [u8; {bytes}] = *{include};").unwrap();
         let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
         fs::write(out.join("ptx.zst"), frames).expect("the build's folder can be written");
         fs::write(out.join("ptx.rs"), index).expect("the build's folder can be written");
+    }
+
+    /// A file of machine code.
+    struct Image {
+        number: usize,
+        architecture: String,
+        /// Target of the PTX from which it was made.
+        target: String,
+        path: PathBuf,
+        kernels: Vec<String>,
+    }
+
+    /// The files that the list of machine code names, which `cargo xtask build-ptx` writes.
+    fn images() -> Vec<Image> {
+        let folder = Path::new("ptx/machine_code");
+        let text = read(&folder.join("LIST"));
+        let image = |(number, line): (usize, &str)| {
+            let mut words = line.split(' ').skip(1);
+            let path = words.next().expect("a line with a path");
+            let (architecture, name) = path.split_once('/').expect("a path with a folder");
+            let (target, _) = name.split_once('-').expect("a name that starts with a target");
+            Image {
+                number,
+                architecture: architecture.to_owned(),
+                target: target.to_owned(),
+                path: folder.join(format!("{path}.cubin.zst")),
+                kernels: words.map(str::to_owned).collect(),
+            }
+        };
+        // Two lines say what the list is, and who made it.
+        text.lines().skip(2).enumerate().map(image).collect()
     }
 
     /// Returns the checksum of the kernels' sources, which `cargo xtask build-ptx` records in `ptx/SOURCES`.
@@ -88,7 +138,8 @@ mod packing {
                 let name = part.split('(').next().unwrap_or_default().to_owned();
                 let entry = [&ENTRY[1..], part.trim_end(), "\n"].concat();
                 let frame = compressor.compress(entry.as_bytes()).expect("memory for a kernel");
-                let twice = packed.kernels.insert(name, (entry.len(), frame));
+                let text = Text { bytes: entry.len(), frame, waits: entry.contains(WAITS) };
+                let twice = packed.kernels.insert(name, text);
                 assert!(twice.is_none(), "{}: a kernel that another file has too", file.display());
             }
         }

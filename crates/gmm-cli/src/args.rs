@@ -168,8 +168,8 @@ impl Words {
 /// The compute engine, its threads and its precision.
 #[derive(Args)]
 pub(crate) struct EngineArgs {
-    /// Compute engine: auto (a GPU if one can be used, else the CPU), cpu, reference (slow, for checks), cuda or cuda:I
-    /// (GPU number I)
+    /// Compute engine: auto (a GPU or the CPU, whichever is expected to finish first), cpu, reference (slow, for checks),
+    /// cuda or cuda:I (GPU number I)
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: Device,
     /// Number of CPU threads; 0 means `RAYON_NUM_THREADS` if set, else `OMP_NUM_THREADS`, else one per core

@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use gmm_data::{Column, Table};
-use gmm_host::{Likelihood, memory};
+use gmm_host::{Likelihood, Work, memory};
 use gmm_model::{CovarianceType, Dataset, Mixture};
 use ndarray::Array2;
 use serde_json::json;
 
 use crate::args::{EngineArgs, InputArgs, covariance};
 use crate::exit::Failure;
-use crate::input;
 use crate::output::{self, Console, is_stdio};
+use crate::{input, opening};
 
 const EXAMPLES: &str = "\
 Each class has a model file (json or safetensors), or a file of draws written by gmm mcmc (npz,
@@ -68,7 +68,12 @@ pub(crate) fn run(args: &ClassifyArgs, console: &Console) -> anyhow::Result<()> 
     let data = input::rows(&args.input, None, console)?;
     let classes =
         args.models.iter().map(|(_, file)| class(args, Path::new(file), &data)).collect::<Result<Vec<_>, _>>()?;
-    let opened = input::engine(&args.engine, console)?;
+    let of = |mixture: &Mixture| {
+        let (shape, precision) = (data.rows().dim(), data.rows().precision());
+        Work::passes(shape, precision, mixture.covariance_type(), mixture.n_components(), 1.0)
+    };
+    let work = classes.iter().flatten().map(of).fold(Work::default(), Work::and);
+    let opened = opening::open(&args.engine, &work, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
     let (n, classes_n) = (data.n_rows(), classes.len());

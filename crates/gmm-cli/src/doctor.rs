@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs;
 
 use clap::Args;
-use gmm_host::{CudaEngine, Device, Engine, Opened, cuda_report, loop_candidates, memory};
+use gmm_host::{CudaEngine, Device, Engine, FitOptions, Opened, Work, cuda_report, estimates, loop_candidates, memory};
 use gmm_model::{CovarianceType, Precision};
 
 use crate::args;
@@ -44,6 +44,7 @@ const BEGINS: &str =
 /// The output of `--plan`.
 fn plan(args: &DoctorArgs, shape: (usize, usize, usize)) -> anyhow::Result<String> {
     let gpu = CudaEngine::new(0).ok();
+    let options = |kind| FitOptions { covariance_type: kind, ..FitOptions::new(shape.2) };
     let mut text = match &gpu {
         Some(gpu) => format!("on {}\n{BEGINS}", gpu.description()),
         None => {
@@ -52,7 +53,8 @@ fn plan(args: &DoctorArgs, shape: (usize, usize, usize)) -> anyhow::Result<Strin
     };
     for kind in CovarianceType::ALL.into_iter().filter(|kind| args.covariance.is_none_or(|only| only == *kind)) {
         for precision in [Precision::F32, Precision::F64] {
-            let _ = writeln!(text, "\n{kind} {precision}");
+            let work = Work::fit((shape.0, shape.1), precision, &options(kind));
+            let _ = writeln!(text, "\n{kind} {precision}; a fit takes {}", estimates(&work, 0, false));
             for candidate in loop_candidates(gpu.as_ref(), kind, precision, shape, false)? {
                 let _ = writeln!(text, "  {candidate}");
             }
@@ -87,9 +89,10 @@ pub(crate) fn run(args: &DoctorArgs, console: &Console) -> anyhow::Result<()> {
         cuda.lines().map(|line| line.split_once(": ").unwrap_or(("cuda", line))).map(|(a, b)| (a, b.to_owned())),
     );
     // The lines above give the full reason why each GPU cannot be used.
-    let briefly = |reason: &str| reason.split(": ").next().unwrap_or_default().to_owned();
-    let auto =
-        Device::Auto.open(0).map(|Opened { engine, reason }| format!("{}, since {}", engine.name(), briefly(&reason)));
+    let auto = Device::Auto.open(0).map(|Opened { engine, .. }| match engine.name() {
+        name if name == "cpu" => "cpu, since no GPU can be used".to_owned(),
+        name => format!("{name} for large work, cpu for small: --plan estimates both"),
+    });
     lines.push(("--device auto", engine(auto)));
     let text =
         lines.iter().map(|(label, text)| format!("{} {text}\n", paint(console.colour, "1", &format!("{label:<14}"))));

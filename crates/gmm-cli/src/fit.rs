@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use gmm_data::ModelFile;
-use gmm_host::{Engine, Fit, FitOptions, Init, Iteration, Tuning, fit_observed};
+use gmm_host::{Engine, Fit, FitOptions, Init, Iteration, Tuning, Work, fit_observed};
 use gmm_model::{CovarianceType, Dataset, shown};
 use serde_json::Value;
 
@@ -15,6 +15,7 @@ use crate::checkpoint::Checkpoint;
 use crate::exit::{self, Failure};
 use crate::input;
 use crate::interrupt::{self, Hold};
+use crate::opening::{self, Opening};
 use crate::output::{self, Console, is_stdio};
 use crate::progress::Progress;
 use crate::{plot, render};
@@ -74,11 +75,13 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     let start = start(&args.init)?;
     let options = options(args, start.as_ref())?;
     options.validate()?;
+    let work = |shape, precision| Work::fit(shape, precision, &options);
+    let opening = Opening::begin(&args.engine, &args.input.input, &work);
     let data = input::rows(&args.input, args.weights.as_deref(), console)?;
     if let Some(model) = &start {
         input::check_columns(model, &data).with_context(|| input::display(&args.input.input))?;
     }
-    let opened = input::engine(&args.engine, console)?;
+    let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
     let fit = observed(args.checkpoint.as_deref(), &data, &options, opened.engine.as_ref(), console)?;
     for warning in &fit.warnings {
         console.warn(&output::warning(warning, data.names()));
@@ -95,7 +98,7 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     if args.engine.fast() {
         console.tell(&fast_cost(&fit));
     }
-    let engine = input::describe(&opened, args.engine.device, &fit.summary.precision);
+    let engine = opening::describe(&opened, args.engine.device, &fit.summary.precision);
     let feature_names = data.names().map(<[String]>::to_vec);
     let Fit { mixture, summary, elapsed, .. } = fit;
     let model = ModelFile { mixture, feature_names, fit: Some(summary) };

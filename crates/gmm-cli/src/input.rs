@@ -7,11 +7,12 @@ use std::time::Instant;
 use anyhow::Context;
 use gmm_data::{ModelFile, ReadOptions, Table};
 use gmm_host::evaluate::check_names;
-use gmm_host::{Device, Opened};
+use gmm_host::{Opened, Work};
 use gmm_model::{DataError, Dataset, shown};
 
 use crate::args::{EngineArgs, InputArgs};
 use crate::exit::Failure;
+use crate::opening::Opening;
 use crate::output::{Console, is_stdio};
 
 /// Reads the rows. If `weights` names a column, it becomes the row weights and is removed from the data.
@@ -115,13 +116,43 @@ pub(crate) fn model_and_rows(
     weights: Option<&str>,
     console: &Console,
 ) -> anyhow::Result<(ModelFile, Dataset)> {
+    let model = model_beside(path, args)?;
+    let data = rows_of(&model, args, weights, console)?;
+    Ok((model, data))
+}
+
+/// As [`model`], where the rows come from another input.
+fn model_beside(path: &Path, args: &InputArgs) -> anyhow::Result<ModelFile> {
     if is_stdio(path) && is_stdio(&args.input) {
         return Err(Failure::Usage("model and rows cannot both come from standard input".to_owned()).into());
     }
-    let model = model(path)?;
+    model(path)
+}
+
+/// The rows to evaluate a model on.
+fn rows_of(model: &ModelFile, args: &InputArgs, weights: Option<&str>, console: &Console) -> anyhow::Result<Dataset> {
     let data = rows_with(args, weights, model.feature_names.as_deref(), console)?;
-    check_columns(&model, &data).with_context(|| display(&args.input))?;
-    Ok((model, data))
+    check_columns(model, &data).with_context(|| display(&args.input))?;
+    Ok(data)
+}
+
+/// As [`model_and_rows`], with the engine for one pass over the rows.
+///
+/// # Errors
+/// As [`model_and_rows`], and if the device is not available.
+pub(crate) fn model_rows_and_engine(
+    (path, args): (&Path, &InputArgs),
+    weights: Option<&str>,
+    engine: &EngineArgs,
+    console: &Console,
+) -> anyhow::Result<(ModelFile, Dataset, Opened)> {
+    let model = model_beside(path, args)?;
+    let (kind, k) = (model.mixture.covariance_type(), model.mixture.n_components());
+    let work = move |shape, precision| Work::passes(shape, precision, kind, k, 1.0);
+    let opening = Opening::begin(engine, &args.input, &work);
+    let data = rows_of(&model, args, weights, console)?;
+    let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
+    Ok((model, data, opened))
 }
 
 /// Checks that rows and model have the same columns.
@@ -134,39 +165,6 @@ pub(crate) fn check_columns(model: &ModelFile, data: &Dataset) -> Result<(), gmm
         return Err(gmm_host::Error::Features { found, expected });
     }
     check_names(data.names(), model.feature_names.as_deref())
-}
-
-/// Opens the engine selected by the options.
-///
-/// # Errors
-/// Errors if the device is not available.
-pub(crate) fn engine(args: &EngineArgs, console: &Console) -> anyhow::Result<Opened> {
-    Ok(told(args, args.device.open(args.threads)?, console))
-}
-
-/// With `-v`, prints which engine was opened.
-fn told(args: &EngineArgs, opened: Opened, console: &Console) -> Opened {
-    console.note(|| match args.device {
-        Device::Auto => format!("engine {}; auto: {}", line(&opened), opened.reason),
-        _ => format!("engine {}", line(&opened)),
-    });
-    opened
-}
-
-/// An engine in one line.
-fn line(opened: &Opened) -> String {
-    format!("{} ({})", opened.engine.name(), opened.engine.description())
-}
-
-/// An engine and its precision in one line, for the summary of a fit. The full reason why no GPU can be used is long;
-/// `-v` and `gmm doctor` print it.
-pub(crate) fn describe(opened: &Opened, device: Device, precision: &str) -> String {
-    let text = format!("{}, {precision}", line(opened));
-    match device {
-        Device::Auto if opened.engine.name() == "cpu" => format!("{text}; auto: no GPU can be used, see gmm doctor"),
-        Device::Auto => format!("{text}; auto: {}", opened.reason),
-        _ => text,
-    }
 }
 
 /// A path as printed in messages.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use gmm_data::{Column, Table};
-use gmm_host::{Likelihood, memory};
+use gmm_host::{Likelihood, Work, memory};
 use gmm_model::{CovarianceType, Dataset, Mixture, shown};
 use ndarray::Array2;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::args::{EngineArgs, InputArgs, covariance};
 use crate::exit::Failure;
 use crate::output::{self, Console, is_stdio};
-use crate::{input, render};
+use crate::{input, opening, render};
 
 const EXAMPLES: &str = "\
 Prints one line per model: log-likelihood, log-likelihood per row, number of rows, model. With -o, writes the first two \
@@ -68,7 +68,12 @@ pub(crate) fn run(args: &LoglikArgs, console: &Console) -> anyhow::Result<()> {
     check(args)?;
     let data = input::rows(&args.input, args.weights.as_deref(), console)?;
     let sets = sets(args, &data)?;
-    let opened = input::engine(&args.engine, console)?;
+    let work = sets.mixtures.first().map_or(Work::default(), |mixture| {
+        let (shape, precision) = (data.rows().dim(), data.rows().precision());
+        let passes = sets.mixtures.len() as f64;
+        Work::passes(shape, precision, mixture.covariance_type(), mixture.n_components(), passes)
+    });
+    let opened = opening::open(&args.engine, &work, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
     let values = if args.per_row {

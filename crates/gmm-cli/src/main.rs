@@ -18,6 +18,7 @@ mod loglik;
 mod man;
 mod matmul;
 mod mcmc;
+mod opening;
 mod output;
 mod plot;
 mod predict;

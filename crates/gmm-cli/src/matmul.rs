@@ -7,14 +7,14 @@ use anyhow::Context;
 use clap::Args;
 use gmm_data::Table;
 use gmm_host::products::Scalar;
-use gmm_host::{Engine, ResidentMatrix};
+use gmm_host::{Engine, ResidentMatrix, Work};
 use gmm_model::{Matrix, Precision};
 use ndarray::{Array2, CowArray, Ix2};
 
 use crate::args::{EngineArgs, ReadingArgs};
 use crate::exit::Failure;
-use crate::input;
 use crate::output::{self, Console, is_stdio};
+use crate::{input, opening};
 
 const EXAMPLES: &str = "\
 Sums are float64: float32 numbers are multiplied exactly, added in float64 and rounded once. With --fast, 256 products \
@@ -67,9 +67,11 @@ pub(crate) fn run(args: &MatmulArgs, console: &Console) -> anyhow::Result<()> {
     check(args, &a, &b)?;
     // The product has the column names of B.
     let names = b.names.filter(|_| !args.transpose_b);
-    let opened = input::engine(&args.engine, console)?;
     let both = [a.matrix.precision(), b.matrix.precision()];
     let own = if both == [Precision::F32; 2] { Precision::F32 } else { Precision::F64 };
+    let ((m, k), (p, q)) = (a.matrix.dim(), b.matrix.dim());
+    let work = Work::product(m, if args.transpose_b { p } else { q }, k, own);
+    let opened = opening::open(&args.engine, &work, console)?;
     let product: Matrix = match args.engine.precision().unwrap_or(own) {
         Precision::F32 => {
             let (a, b) = (as_f32(a.matrix, &args.a)?, as_f32(b.matrix, &args.b)?);

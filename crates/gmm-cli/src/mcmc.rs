@@ -9,15 +9,15 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::Args;
 use gmm_data::DrawsFile;
-use gmm_host::Likelihood;
+use gmm_host::{Likelihood, Work};
 use gmm_mcmc::starts::{self, Centre};
 use gmm_mcmc::{Basis, Checkpoint, Error, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Target};
 use gmm_model::CovarianceType;
 
 use crate::args::{self, EngineArgs, InputArgs};
 use crate::exit::Failure;
-use crate::input;
 use crate::output::{self, Console};
+use crate::{input, opening};
 use kept::DrawsOutput;
 
 const EXAMPLES: &str = "\
@@ -120,6 +120,10 @@ pub(crate) struct McmcArgs {
     json: bool,
 }
 
+/// Evaluations of the likelihood for which `--device auto` chooses: always as many, so that a resumed run with more draws
+/// keeps its engine.
+const EVALUATIONS: f64 = 20_000.0;
+
 fn sampler(word: &str) -> Result<Sampler, String> {
     match word {
         "nuts" => Ok(Sampler::Nuts),
@@ -169,7 +173,8 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     }
     let target = Target::new(prior)?;
     options.check_memory(&target)?;
-    let opened = input::engine(&args.engine, console)?;
+    let work = Work::passes(data.rows().dim(), data.rows().precision(), args.covariance, args.k, EVALUATIONS);
+    let opened = opening::open(&args.engine, &work, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
     let basis = Basis::new(opened.engine.as_ref(), &data, precision)?;
@@ -202,7 +207,7 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     let text = if args.json {
         format!("{:#}\n", report::json(&posterior, &summary, &basis, elapsed))
     } else {
-        let engine = input::describe(&opened, args.engine.device, basis.precision.name());
+        let engine = opening::describe(&opened, args.engine.device, basis.precision.name());
         report::table(&posterior, &summary, elapsed, console.colour) + &format!("engine {engine}\n")
     };
     if let Err(error) = write(&args.output, posterior) {

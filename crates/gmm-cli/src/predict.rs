@@ -39,8 +39,7 @@ pub(crate) struct PredictArgs {
 pub(crate) fn run(args: &PredictArgs, console: &Console) -> anyhow::Result<()> {
     output::check_table_path(&args.output)?;
     output::check_apart(&args.output, &[&args.input.input, &args.model])?;
-    let (model, data) = input::model_and_rows(&args.model, &args.input, None, console)?;
-    let opened = input::engine(&args.engine, console)?;
+    let (model, data, opened) = input::model_rows_and_engine((&args.model, &args.input), None, &args.engine, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let engine = opened.engine.as_ref();
     if args.proba {

@@ -53,8 +53,8 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
         output::check_table_path(path)?;
         output::check_apart(path, &[&args.input.input, &args.model])?;
     }
-    let (model, data) = input::model_and_rows(&args.model, &args.input, args.weights.as_deref(), console)?;
-    let opened = input::engine(&args.engine, console)?;
+    let (model, data, opened) =
+        input::model_rows_and_engine((&args.model, &args.input), args.weights.as_deref(), &args.engine, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let engine = opened.engine.as_ref();
     let totals = if args.per_row {

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gmm_data::ModelFile;
-use gmm_host::{Candidate, Engine, Fit, Init, Iteration, Warning, best, select};
+use gmm_host::{Candidate, Engine, Fit, FitOptions, Init, Iteration, Warning, Work, best, select};
 use gmm_model::{CovarianceType, Criterion, Dataset};
 use serde_json::{Value, json};
 
 use crate::args::{self, EmArgs, EngineArgs, InputArgs};
 use crate::exit::Failure;
 use crate::interrupt::{self, Hold};
+use crate::opening::Opening;
 use crate::output::{self, Console, is_stdio, paint};
 use crate::progress::Progress;
 use crate::{fit, input, plot, render};
@@ -76,8 +77,17 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     let mut options = fit::em_options(&args.em, &args.engine, components[0]);
     options.init = args.init.clone();
     options.validate()?;
+    let work = |shape, precision| {
+        let (components, options) = (&components, &options);
+        let fits = args.covariance.iter().flat_map(|&covariance_type| {
+            let with = move |&n_components| FitOptions { n_components, covariance_type, ..options.clone() };
+            components.iter().map(with)
+        });
+        fits.map(|options| Work::fit(shape, precision, &options)).fold(Work::default(), Work::and)
+    };
+    let opening = Opening::begin(&args.engine, &args.input.input, &work);
     let data = input::rows(&args.input, args.weights.as_deref(), console)?;
-    let opened = input::engine(&args.engine, console)?;
+    let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
 
     let runs = args.covariance.len() * components.len() * options.n_init;
     let progress = Progress::new(console, options.max_iter, runs);

@@ -4,12 +4,14 @@ use std::str::FromStr;
 
 use gmm_model::ModelError;
 
+use crate::costs::{self, Estimates, Work};
 use crate::{CpuEngine, CudaEngine, Engine, Error, ReferenceEngine};
 
 /// Which engine to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// The first GPU if it can be used, else the CPU.
+    /// The first GPU if it can be used, else the CPU. With [`open_for`](Self::open_for), the one of both that is
+    /// expected to finish first.
     Auto,
     /// The CPU.
     Cpu,
@@ -45,6 +47,18 @@ pub struct Opened {
     pub engine: Box<dyn Engine>,
     /// One line on why this engine was selected.
     pub reason: String,
+    /// The estimates by which [`Device::Auto`] selected it, if it did.
+    pub estimates: Option<Estimates>,
+}
+
+impl Opened {
+    fn new(engine: impl Engine + 'static, reason: impl Into<String>) -> Self {
+        Self { engine: Box::new(engine), reason: reason.into(), estimates: None }
+    }
+
+    fn by(engine: impl Engine + 'static, estimates: Estimates) -> Self {
+        Self { estimates: Some(estimates), ..Self::new(engine, estimates.to_string()) }
+    }
 }
 
 impl Device {
@@ -54,19 +68,53 @@ impl Device {
     /// # Errors
     /// [`Error::Device`] if the requested device is not available. `Auto` falls back to the CPU and gives the reason.
     pub fn open(self, threads: usize) -> Result<Opened, Error> {
-        let cpu = |reason: String| -> Result<Opened, Error> {
-            Ok(Opened { engine: Box::new(CpuEngine::new(threads)?), reason })
-        };
         match self {
             Self::Auto => match CudaEngine::new(0) {
-                Ok(engine) => Ok(Opened { engine: Box::new(engine), reason: "it is the first GPU".to_owned() }),
-                Err(why) => cpu(format!("no GPU can be used: {why}")),
+                Ok(engine) => Ok(Opened::new(engine, "it is the first GPU")),
+                Err(why) => no_gpu(CpuEngine::new(threads)?, &why),
             },
-            Self::Cpu => cpu("asked for".to_owned()),
-            Self::Reference => Ok(Opened { engine: Box::new(ReferenceEngine), reason: "asked for".to_owned() }),
-            Self::Cuda(ordinal) => {
-                Ok(Opened { engine: Box::new(CudaEngine::new(ordinal)?), reason: "asked for".to_owned() })
-            }
+            Self::Cpu => Ok(Opened::new(CpuEngine::new(threads)?, "asked for")),
+            Self::Reference => Ok(Opened::new(ReferenceEngine, "asked for")),
+            Self::Cuda(ordinal) => Ok(Opened::new(CudaEngine::new(ordinal)?, "asked for")),
         }
     }
+
+    /// As [`open`](Self::open), but `Auto` opens the engine that is expected to finish `work` first, and does not touch
+    /// a GPU if that is the CPU. The speed of the CPU and the time to open the GPU are measured when a choice first
+    /// depends on them, and stored in the cache folder (see
+    /// [`CudaEngine::tuning_file`]). `open_gpu` opens the first GPU; a caller may have begun that earlier.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn open_for(
+        self,
+        threads: usize,
+        work: &Work,
+        open_gpu: impl FnOnce() -> Result<CudaEngine, Error>,
+    ) -> Result<Opened, Error> {
+        if self != Self::Auto {
+            return self.open(threads);
+        }
+        let engine = CpuEngine::new(threads)?;
+        let first = costs::estimates(work, threads, false);
+        if !first.prefer_gpu() {
+            return Ok(Opened::by(engine, first));
+        }
+        // The GPU's advantage may be that of a default value over the true one.
+        if crate::cuda::has_driver() {
+            costs::measure_cpu(&engine, threads)?;
+        }
+        let estimates = costs::estimates(work, threads, false);
+        if !estimates.prefer_gpu() {
+            return Ok(Opened::by(engine, estimates));
+        }
+        match open_gpu() {
+            Ok(gpu) => Ok(Opened::by(gpu, estimates)),
+            Err(why) => no_gpu(engine, &why),
+        }
+    }
+}
+
+fn no_gpu(engine: CpuEngine, why: &Error) -> Result<Opened, Error> {
+    Ok(Opened::new(engine, format!("no GPU can be used: {why}")))
 }

@@ -21,6 +21,9 @@
 // Without the feature `cuda`, items that only the GPU engine uses are dead code.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code))]
 
+#[cfg(feature = "cuda")]
+mod cache_folder;
+mod costs;
 mod cpu;
 #[cfg_attr(not(feature = "cuda"), path = "no_cuda.rs")]
 mod cuda;
@@ -48,6 +51,7 @@ mod threads;
 mod tuning;
 mod wrapped;
 
+pub use costs::{Estimates, Work, estimates};
 pub use cpu::CpuEngine;
 pub use cuda::{CudaEngine, DeviceColumn, DeviceData, UploadRates, cuda_report, loop_candidates};
 pub use data::{Data, DeviceRows};

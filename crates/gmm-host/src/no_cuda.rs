@@ -21,6 +21,11 @@ fn missing() -> Error {
     Error::Device(MISSING.to_owned())
 }
 
+/// Whether there is a driver: not in this build.
+pub(crate) const fn has_driver() -> bool {
+    false
+}
+
 /// One NVIDIA GPU. Cannot be created in this build, which lacks the feature `cuda`.
 #[derive(Clone)]
 pub struct CudaEngine {
@@ -33,6 +38,14 @@ impl CudaEngine {
     /// # Errors
     /// Always [`Error::Device`], which says how to build with the feature `cuda`.
     pub fn new(_ordinal: usize) -> Result<Self, Error> {
+        Err(missing())
+    }
+
+    /// As [`new`](Self::new).
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn first() -> Result<Self, Error> {
         Err(missing())
     }
 

@@ -1,7 +1,10 @@
-//! The committed PTX modules, made by `cargo xtask build-ptx`.
+//! The committed PTX modules and machine code, made by `cargo xtask build-ptx`.
 //!
 //! `build.rs` compresses each kernel separately: a program carries 5 MB instead of 34, and decompresses only the few
 //! kernels that it runs, each in a fraction of a millisecond.
+//!
+//! Devices of compute capability 8.x and 9.0 load machine code, one [`Image`] per family of kernels. Others compile the
+//! PTX, which takes a driver up to two seconds for the kernels of a fit the first time.
 
 use std::collections::BTreeSet;
 
@@ -30,6 +33,41 @@ pub struct Packed {
     frame: &'static [u8],
     /// Length of the text in bytes.
     bytes: usize,
+    /// Whether the kernel waits for the preceding grids itself.
+    waits: bool,
+    /// Indices of its machine code in the table of all images.
+    images: &'static [usize],
+}
+
+/// The machine code of a family of kernels for one architecture.
+#[derive(Debug)]
+pub struct Image {
+    /// `sm_80` for compute capability 8.x, `sm_90a` for 9.0.
+    architecture: &'static str,
+    /// A Zstandard frame.
+    frame: &'static [u8],
+}
+
+impl Image {
+    /// Whether a device of this compute capability (90 for 9.0) can load the code: one of the same major version and at
+    /// least the same minor version. For an architecture with an `a`, the minor version must be the same too.
+    pub fn runs_on(&self, capability: u32) -> bool {
+        let name = self.architecture.trim_start_matches("sm_");
+        let made_for: u32 = name.trim_end_matches('a').parse().unwrap_or(u32::MAX);
+        if name.ends_with('a') {
+            capability == made_for
+        } else {
+            capability / 10 == made_for / 10 && capability >= made_for
+        }
+    }
+
+    /// The code, an ELF file of the kind that CUDA calls cubin.
+    ///
+    /// # Panics
+    /// Never: the frame is checked by a test.
+    pub fn code(&self) -> Vec<u8> {
+        zstd::stream::decode_all(self.frame).expect("`cargo xtask build-ptx` compressed it")
+    }
 }
 
 impl Module {
@@ -59,6 +97,18 @@ impl Module {
         Some(module.head.to_owned() + str::from_utf8(&text).expect("the build read it as text"))
     }
 
+    /// Whether a kernel waits for the preceding grids itself, by `griddepcontrol.wait`. `None` if there is no such kernel.
+    pub fn waits(&self, kernel: &str) -> Option<bool> {
+        self.find(kernel).map(|(_, packed)| packed.waits)
+    }
+
+    /// Returns the machine code that contains a kernel, for a device of this compute capability (90 for 9.0). `None` if
+    /// there is none: then the device's driver must compile [`alone`](Self::alone).
+    pub fn machine_code(&self, kernel: &str, capability: u32) -> Option<&'static Image> {
+        let (_, packed) = self.find(kernel)?;
+        packed.images.iter().map(|&at| &built::IMAGES[at]).find(|image| image.runs_on(capability))
+    }
+
     /// Finds a kernel and the module that holds it: this one or the nearest base.
     fn find(&self, kernel: &str) -> Option<(&Self, &'static Packed)> {
         match self.packed.binary_search_by(|packed| packed.name.cmp(kernel)) {
@@ -73,9 +123,9 @@ const fn part(all: &'static [u8], start: usize, length: usize) -> &'static [u8] 
     all.split_at(start).1.split_at(length).0
 }
 
-/// The file that `build.rs` writes: `SOURCES`, `FRAMES`, and the head and kernels of each target.
+/// The file that `build.rs` writes: `SOURCES`, `FRAMES`, `IMAGES`, and the head and kernels of each target.
 mod built {
-    use super::{Packed, part};
+    use super::{Image, Packed, part};
 
     include!(concat!(env!("OUT_DIR"), "/ptx.rs"));
 }
@@ -115,6 +165,10 @@ static SM_90A: Module = Module {
 
 /// All modules, the best first.
 pub static MODULES: [Module; 3] = [SM_90A, SM_80, SM_75];
+
+/// The oldest driver that accepts the machine code, as `cuDriverGetVersion` encodes it: that of the CUDA version whose
+/// ptxas made it.
+pub const MACHINE_CODE_DRIVER: u32 = 13_000;
 
 /// Returns the best module for a device of this compute capability (90 for 9.0), or `None` below 7.5.
 pub fn best(capability: u32) -> Option<&'static Module> {
@@ -161,6 +215,29 @@ mod tests {
             let base: BTreeSet<&str> = module.base.into_iter().flat_map(Module::kernels).collect();
             assert!(base.is_subset(&module.kernels().collect()), "{}", module.target);
         }
+    }
+
+    #[test]
+    fn machine_code_runs_on_the_devices_that_it_was_made_for() {
+        let image = |architecture| Image { architecture, frame: &[] };
+        let on =
+            |architecture| [75, 80, 86, 89, 90, 100, 120].map(|capability| image(architecture).runs_on(capability));
+        assert_eq!(on("sm_80"), [false, true, true, true, false, false, false]);
+        assert_eq!(on("sm_86"), [false, false, true, true, false, false, false]);
+        assert_eq!(on("sm_90a"), [false, false, false, false, true, false, false]);
+    }
+
+    #[test]
+    fn ampere_and_hopper_have_machine_code_for_every_kernel() {
+        for (module, capability) in [(&MODULES[0], 90), (&MODULES[1], 80), (&MODULES[1], 89)] {
+            for kernel in module.kernels() {
+                let image = module.machine_code(kernel, capability);
+                assert!(image.is_some(), "{kernel} for {capability}");
+            }
+        }
+        assert!(MODULES[1].machine_code("update", 120).is_none() && MODULES[2].machine_code("tile_f32", 75).is_none());
+        let elf = |image: &Image| image.code().starts_with(b"\x7fELF");
+        assert!(built::IMAGES.iter().all(elf));
     }
 
     #[test]

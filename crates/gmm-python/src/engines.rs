@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gmm_host::{Device, Error, Opened};
+use gmm_host::{CudaEngine, Device, Error, Opened, Work, estimates};
 use pyo3::prelude::*;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
@@ -18,6 +18,8 @@ struct Engines {
     /// Whether the parent of this forked process had opened CUDA, which cannot be used after a fork.
     lost_cuda: bool,
     all: Vec<(Execution, Arc<Opened>)>,
+    /// Whether `auto` has tried to open a GPU and found none that can be used.
+    no_gpu: bool,
     /// Thread pools for work outside of engines, by the requested number of threads.
     pools: Vec<(usize, Arc<ThreadPool>)>,
 }
@@ -32,7 +34,7 @@ impl Engines {
             // Its threads and contexts belong to the parent: dropping them here would block forever.
             std::mem::forget(old);
         }
-        slot.get_or_insert_with(|| Self { process, lost_cuda, all: Vec::new(), pools: Vec::new() })
+        slot.get_or_insert_with(|| Self { process, lost_cuda, all: Vec::new(), no_gpu: false, pools: Vec::new() })
     }
 
     fn has_cuda(&self) -> bool {
@@ -59,6 +61,43 @@ pub(crate) fn open(place: &Execution) -> Result<Arc<Opened>, Error> {
         device => device.open(place.threads)?,
     });
     engines.all.push((place.clone(), opened.clone()));
+    Ok(opened)
+}
+
+/// Returns the engine for `work` at `place`: `auto` takes the one that is expected to finish first, and does not open a
+/// GPU for less work than that takes.
+///
+/// # Errors
+/// As for [`open`].
+pub(crate) fn open_for(place: &Execution, work: &Work) -> Result<Arc<Opened>, Error> {
+    if place.device != Device::Auto {
+        return open(place);
+    }
+    let on = |device| Execution { device, ..place.clone() };
+    let (is_open, has_none) = {
+        let mut slot = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+        let engines = Engines::of_this_process(&mut slot);
+        let is_open = engines.all.iter().any(|(known, _)| known.device == Device::Cuda(0));
+        (is_open, engines.no_gpu || engines.lost_cuda)
+    };
+    if has_none || !estimates(work, place.threads, is_open).prefer_gpu() {
+        return open(&on(Device::Cpu));
+    }
+    if is_open {
+        return open(&on(Device::Cuda(0)));
+    }
+    let opened = Device::Auto.open_for(place.threads, work, CudaEngine::first)?;
+    let device = if opened.engine.name() == "cpu" { Device::Cpu } else { Device::Cuda(0) };
+    let mut slot = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    let engines = Engines::of_this_process(&mut slot);
+    engines.no_gpu |= device == Device::Cpu && opened.estimates.is_none();
+    // Another thread may have opened the same engine meanwhile.
+    let place = on(device);
+    if let Some((_, known)) = engines.all.iter().find(|(known, _)| known.same_engine(&place)) {
+        return Ok(known.clone());
+    }
+    let opened = Arc::new(opened);
+    engines.all.push((place, opened.clone()));
     Ok(opened)
 }
 

@@ -1,6 +1,6 @@
 //! Evaluation of a mixture on rows: log densities, responsibilities, labels and totals.
 
-use gmm_host::{Error, EvaluateOptions, Evaluation, evaluate, memory};
+use gmm_host::{Error, EvaluateOptions, Evaluation, Work, evaluate, memory};
 use gmm_model::Precision;
 use ndarray::{Array1, Array2};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1};
@@ -94,13 +94,14 @@ fn on<R: Send + 'static>(
     place: Execution,
     evaluator: Evaluator<R>,
 ) -> PyResult<R> {
-    let (n, d) = rows.dim();
+    let ((n, d), given) = (rows.dim(), rows.precision());
     let is_short = n.saturating_mul(d).saturating_mul(parameters.n_components()) < SHORT;
     let (parameters, factors) = parameters.split();
     let (unchecked, rows) = rows.split();
     let work = move || {
         let mixture = parameters.precisions()?;
-        let opened = engines::open(&place)?;
+        let work = Work::passes((n, d), given, mixture.covariance_type(), mixture.n_components(), 1.0);
+        let opened = engines::open_for(&place, &work)?;
         let rows = unchecked.check(&opened)?;
         // Results have the precision of the wider type of rows and parameters.
         let wider = match (rows.data().precision(), mixture.precision()) {

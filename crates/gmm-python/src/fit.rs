@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use gmm_host::{Error, FastLoss, Fit, FitOptions, Init, Iteration, Warning, fit_observed};
+use gmm_host::{Error, FastLoss, Fit, FitOptions, Init, Iteration, Warning, Work, fit_observed};
 use gmm_model::{CovarianceType, Mixture};
 use numpy::{PyReadonlyArray1, PyReadonlyArrayDyn};
 use pyo3::prelude::*;
@@ -40,10 +40,12 @@ pub(crate) fn fit<'py>(
     let Fitting { options } = options;
     let init = start(init, options.covariance_type)?;
     let options = FitOptions { init, precision: place.precision, fast: place.fast, ..options };
-    let (unchecked, owner) = Rows::new(rows, weights)?.split();
+    let rows = Rows::new(rows, weights)?;
+    let (shape, precision) = (rows.dim(), rows.precision());
+    let (unchecked, owner) = rows.split();
     let done = supervise(py, owner, follow, move |line| -> Result<Fit, Error> {
         options.validate()?;
-        let opened = engines::open(&place)?;
+        let opened = engines::open_for(&place, &Work::fit(shape, precision, &options))?;
         let rows = unchecked.check(&opened)?;
         let mut observer = |seen: &Iteration<'_>| {
             let progress = Progress::Iteration {

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gmm_host::{Error, Gradient, Likelihood};
-use gmm_model::{CovarianceType, Mixture, ModelError, packed_index, packed_len};
+use gmm_host::{Error, Gradient, Likelihood, Work};
+use gmm_model::{CovarianceType, Mixture, ModelError, Precision, packed_index, packed_len};
 use ndarray::{Array2, Array3};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArrayDyn, PyReadonlyArray1, PyReadonlyArray2};
 use pyo3::prelude::*;
@@ -37,6 +37,12 @@ pub(crate) struct Held {
     dim: (usize, usize),
 }
 
+/// The work for which `auto` chooses the engine of a likelihood or a sampler: it is evaluated many times, with a number of
+/// components that is not known yet.
+pub(crate) fn evaluations(dim: (usize, usize), precision: Precision) -> Work {
+    Work::passes(dim, precision, CovarianceType::Diag, 8, 20_000.0)
+}
+
 /// Rows on an engine, and what is needed to load them again: a forked process has no engine yet.
 pub(crate) struct Loadable {
     rows: Checked,
@@ -50,7 +56,8 @@ impl Loadable {
         let Self { rows, place, loaded } = self;
         loaded.get(|| {
             let precision = place.precision.unwrap_or(rows.data().precision());
-            Likelihood::new(engines::open(place)?.engine.as_ref(), rows.data(), precision)
+            let work = evaluations(rows.data().dim(), rows.data().precision());
+            Likelihood::new(engines::open_for(place, &work)?.engine.as_ref(), rows.data(), precision)
         })
     }
 
@@ -126,10 +133,10 @@ impl Held {
         weights: Option<PyReadonlyArray1<'_, f64>>,
     ) -> PyResult<Self> {
         let rows = Rows::new(rows, weights)?;
-        let dim = rows.dim();
+        let (dim, given) = (rows.dim(), rows.precision());
         let (unchecked, owner) = rows.split();
         let loaded = supervise(py, owner.clone_ref(py), None, move |_| {
-            let rows = unchecked.check(engines::open(&place)?.as_ref())?;
+            let rows = unchecked.check(engines::open_for(&place, &evaluations(dim, given))?.as_ref())?;
             let mut rows = Loadable { rows, place, loaded: PerProcess::empty() };
             rows.get()?;
             Ok::<_, Error>(rows)

@@ -20,6 +20,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::engines;
 use crate::errors::{raise, raise_file, with_class};
+use crate::likelihood::evaluations;
 use crate::options::{Execution, Kind, word};
 use crate::rows::Rows;
 use crate::stoppable::stoppable;
@@ -88,13 +89,15 @@ pub(crate) fn mcmc<'py>(
     checkpoint: Option<Vec<u8>>,
     follow: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let (unchecked, owner) = Rows::new(rows, weights)?.split();
+    let rows = Rows::new(rows, weights)?;
+    let work = evaluations(rows.dim(), rows.precision());
+    let (unchecked, owner) = rows.split();
     // Receives the checkpoint of interrupted work.
     let kept = Arc::new(Mutex::new(None));
     let keep = kept.clone();
     let done = supervise(py, owner, follow, move |line| {
         asked.options.validate()?;
-        let opened = engines::open(&place)?;
+        let opened = engines::open_for(&place, &work)?;
         let rows = unchecked.check(&opened)?;
         draw(&asked, (&opened, &place), rows.data(), checkpoint, line, &keep)
     });

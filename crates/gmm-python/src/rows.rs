@@ -1,7 +1,7 @@
 //! Conversion of NumPy arrays and GPU arrays to rows, without a copy if they are in row-major order.
 
 use gmm_host::{Data, DeviceData, DeviceRows, Error, Opened};
-use gmm_model::{Dataset, Matrix};
+use gmm_model::{Dataset, Matrix, Precision};
 use ndarray::ArrayView2;
 use numpy::{Element, PyArray2, PyArrayMethods, PyReadonlyArray1, PyUntypedArrayMethods};
 use pyo3::exceptions::PyTypeError;
@@ -50,6 +50,14 @@ impl Rows {
         match &self.at {
             At::Host(matrix) => matrix.dim(),
             At::Device(rows) => (rows.n, rows.d),
+        }
+    }
+
+    /// The precision of the values.
+    pub(crate) fn precision(&self) -> Precision {
+        match &self.at {
+            At::Host(matrix) => matrix.precision(),
+            At::Device(rows) => rows.precision,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use gmm_host::{Candidate, Error, FitOptions, Iteration};
+use gmm_host::{Candidate, Error, FitOptions, Iteration, Work};
 use gmm_model::Criterion;
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
@@ -43,11 +43,18 @@ pub(crate) fn select<'py>(
     let options = FitOptions { init: word(init)?, precision: place.precision, fast: place.fast, ..options };
     let kinds: Vec<_> = kinds.into_iter().map(|kind| kind.0).collect();
     let rows = Rows::new(rows, weights)?;
-    let (_, d) = rows.dim();
+    let (shape, given) = (rows.dim(), rows.precision());
+    let (_, d) = shape;
     let (unchecked, owner) = rows.split();
     let done = supervise(py, owner, follow, move |line| -> Result<(usize, Vec<Candidate>), Error> {
         options.validate()?;
-        let opened = engines::open(&place)?;
+        let fits = kinds.iter().flat_map(|&covariance_type| {
+            let options = &options;
+            let with = move |&n_components| FitOptions { n_components, covariance_type, ..options.clone() };
+            components.iter().map(with)
+        });
+        let work = fits.map(|options| Work::fit(shape, given, &options)).fold(Work::default(), Work::and);
+        let opened = engines::open_for(&place, &work)?;
         let rows = unchecked.check(&opened)?;
         let engine = stoppable(opened.engine.as_ref(), line.stop());
         let go_on = || if line.is_cut() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };

@@ -77,6 +77,13 @@ fn kernels(module: &str) -> Result<BTreeMap<&str, String>> {
     module.split(ENTRY).skip(1).map(kernel).collect()
 }
 
+/// The directives and declarations of a family's file, without comments, and its kernels by name.
+pub(super) fn parts(file: &str) -> Result<(String, BTreeMap<&str, String>)> {
+    let head = file.split(ENTRY).next().unwrap_or_default();
+    let lines = head.lines().filter(|line| !line.starts_with("//")).map(|line| format!("{line}\n"));
+    Ok((lines.collect(), kernels(file)?))
+}
+
 /// Splits the module of a target into one module per family, by name of the family. Each has the declarations that its
 /// kernels use.
 ///

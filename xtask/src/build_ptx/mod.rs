@@ -4,17 +4,18 @@
 //! ```text
 //! cargo xtask build-ptx [--check] [--rustc PATH] [--ptxas PATH|auto]
 //! ```
-//! Without options it compiles one module per [`Target`] and writes one file per [`family`] of kernels to
+//! Without options it compiles, if sources or compiler have changed, one module per [`Target`] and writes one file per [`family`] of kernels to
 //! `crates/gmm-kernels/ptx/<target>/`. Kernels that are identical in the previous target are omitted. It also writes
-//! `ptx/SOURCES`, a list of the files with their checksums, the checksum of the sources and the compiler. With
-//! `--check` it writes nothing, and fails if the committed files differ. If there is a `ptxas` (given, in the path, or
-//! in `target/ptxas`, where `auto` installs one with pip), each file is assembled for the architectures of its target;
-//! register spills and stack frames are errors.
+//! `ptx/SOURCES`, a list of the files with their checksums, the checksum of the sources and the compiler. If there is a
+//! `ptxas` (given, in the path, or in `target/ptxas`, where `auto` installs one with pip), each file is assembled for
+//! the architectures of its target, register spills and stack frames are errors, and [`machine_code`] is written. With
+//! `--check` the command writes nothing, and fails if the committed files differ.
 
 mod codegen;
 mod committed;
 mod compiler;
 mod family;
+mod machine_code;
 mod ptxas;
 mod source;
 
@@ -79,42 +80,56 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let sources = source::hash(&root)?;
     let list = fs::read_to_string(folder.join(committed::LIST)).ok().and_then(|text| List::read(&text));
     let old = committed::read(&folder)?;
+    let stale = check_list(list.as_ref(), &old, &sources);
     if options.check {
-        fresh(check_list(list.as_ref(), &old, &sources))?;
+        fresh(stale.clone())?;
     }
     let made_by = list.map(|list| list.compiler);
     let compiler = compiler::find(options.rustc.as_deref(), made_by.as_deref())?;
     println!("compiler: {}", compiler.version);
     let codegen = codegen::Rustc { root: root.clone(), compiler };
 
-    let mut new = Files::new();
-    let modules = side_by_side(&TARGETS, |target| module(&codegen, target));
-    let modules: Vec<String> = modules.into_iter().collect::<Result<_>>()?;
-    for (at, target) in TARGETS.iter().enumerate() {
-        let base = at.checked_sub(1).map(|before| modules[before].as_str());
-        let families = family::split(&modules[at], base)?;
-        new.extend(families.into_iter().map(|(family, text)| (format!("{}/{family}.ptx", target.name), text)));
-    }
+    let new = if !options.check && stale.is_empty() && made_by.as_deref() == Some(codegen.name().as_str()) {
+        println!("the PTX is up to date");
+        old.clone()
+    } else {
+        compiled(&codegen)?
+    };
     if options.check {
         fresh(check_files(made_by.as_deref(), &old, &new, &codegen.name()))?;
     } else {
         committed::write(&folder, &old, &new, &List::of(&new, &codegen.name(), &sources))?;
     }
 
-    match ptxas::find(&root, options.ptxas.as_deref())? {
+    let ptxas = ptxas::find(&root, options.ptxas.as_deref())?;
+    match &ptxas {
         Some(ptxas) => {
             let targets = TARGETS.map(|target| {
                 let below = format!("{}/", target.name);
                 let files = if options.check { &old } else { &new }.keys().filter(|path| path.starts_with(&below));
                 (target.name, files.map(|path| folder.join(path)).collect(), target.assemble)
             });
-            ptxas::assemble(&ptxas, &targets)
+            ptxas::assemble(ptxas, &targets)?;
         }
-        None => {
-            println!("no ptxas: not assembled (--ptxas auto installs one under target/)");
-            Ok(())
-        }
+        None => println!("no ptxas: not assembled, no machine code (--ptxas auto installs one under target/)"),
     }
+    if options.check {
+        return fresh(machine_code::check(&folder, &old, ptxas.as_deref())?);
+    }
+    machine_code::make(&folder, &new, ptxas.as_deref())
+}
+
+/// Compiles all targets.
+fn compiled(codegen: &(impl Codegen + Sync)) -> Result<Files> {
+    let mut files = Files::new();
+    let modules = side_by_side(&TARGETS, |target| module(codegen, target));
+    let modules: Vec<String> = modules.into_iter().collect::<Result<_>>()?;
+    for (at, target) in TARGETS.iter().enumerate() {
+        let base = at.checked_sub(1).map(|before| modules[before].as_str());
+        let families = family::split(&modules[at], base)?;
+        files.extend(families.into_iter().map(|(family, text)| (format!("{}/{family}.ptx", target.name), text)));
+    }
+    Ok(files)
 }
 
 /// Fails if the list of stale files is not empty.

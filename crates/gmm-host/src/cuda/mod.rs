@@ -87,6 +87,17 @@ impl CudaEngine {
         Ok(Self { gpu: Arc::new(Gpu::open(ordinal, None)?) })
     }
 
+    /// Opens the first GPU, and stores how long that took for the estimates of [`Device::Auto`](crate::Device::Auto).
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn first() -> Result<Self, Error> {
+        let started = std::time::Instant::now();
+        let opened = Self::new(0)?;
+        crate::costs::keep_open_seconds(started.elapsed().as_secs_f64());
+        Ok(opened)
+    }
+
     /// Like [`new`](Self::new), but with the kernel module of the given name, `sm_75`, `sm_80` or `sm_90a`, instead of
     /// the best one: for tests and comparisons.
     ///
@@ -133,6 +144,11 @@ impl CudaEngine {
     ) -> Result<Option<Tuning>, Error> {
         Ok(tune::kept(&self.gpu, &Shape::new(kind, precision, shape)?))
     }
+}
+
+/// Whether the driver's library can be loaded. Opens no device.
+pub(crate) fn has_driver() -> bool {
+    driver::table::open().is_ok()
 }
 
 /// Lists the EM paths for `shape = (n, d, k)`, `n` rows of `d` columns with `k` components, on `engine`, or on an H200

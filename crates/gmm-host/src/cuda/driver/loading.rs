@@ -1,21 +1,18 @@
-//! Kernels on a device: each is compiled on first use, and its occupancy is cached.
+//! Kernels on a device: each is loaded on first use, as machine code or else as PTX, and its occupancy is cached.
 
 use std::collections::hash_map::Entry;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use cust::module::Module;
-use cust::sys::{CUfunction_attribute, cuFuncSetAttribute, cuOccupancyMaxActiveBlocksPerMultiprocessor};
+use cust::sys::{CUfunction, CUfunction_attribute, cuFuncSetAttribute, cuOccupancyMaxActiveBlocksPerMultiprocessor};
+use gmm_kernels::ptx;
 
 use super::device::Gpu;
-use super::device_state::{Functions, KernelHandle, LoadedKernel};
+use super::device_state::{Functions, Images, KernelHandle, LoadedKernel};
 use super::fault;
 use super::ptx::Choice;
 use super::table::{self, code};
 use crate::Error;
-
-/// The instruction with which a kernel waits for the preceding grids. Modules for devices that lack it do not contain
-/// it.
-const WAITS: &str = "griddepcontrol.wait;";
 
 /// Shared memory per block that needs no opt-in.
 const SHARED_WITHOUT_ASKING: u64 = 48 << 10;
@@ -30,15 +27,16 @@ impl Gpu {
         self.choice.module.has(kernel)
     }
 
-    /// Returns a kernel for launches with `shared` bytes of shared memory; compiles it on first use.
+    /// Returns a kernel for launches with `shared` bytes of shared memory; loads it on first use.
     ///
     /// # Errors
     /// [`Error::Device`].
     pub(crate) fn function(&self, kernel: &'static str, shared: u64) -> Result<KernelHandle, Error> {
         let mut functions = self.functions();
-        let loaded = match functions.loaded.entry(kernel) {
+        let Functions { loaded, images } = &mut *functions;
+        let loaded = match loaded.entry(kernel) {
             Entry::Occupied(there) => there.into_mut(),
-            Entry::Vacant(place) => place.insert(load(&self.choice, kernel)?),
+            Entry::Vacant(place) => place.insert(self.load(images, kernel)?),
         };
         if shared > loaded.shared {
             let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
@@ -74,26 +72,59 @@ impl Gpu {
     }
 }
 
-/// Passes a kernel to the driver, which compiles it for the device and stores the result in the driver's own cache.
-fn load(choice: &Choice, kernel: &'static str) -> Result<LoadedKernel, Error> {
-    let what = format!("loading kernel {kernel} of module {}", choice.module.target);
-    let Some(text) = choice.module.alone(kernel) else {
-        return Err(Error::Device(format!("{what}: the module has no kernel of that name")));
-    };
+impl Gpu {
+    fn load(&self, images: &mut Images, kernel: &'static str) -> Result<LoadedKernel, Error> {
+        let what = format!("loading kernel {kernel} of module {}", self.choice.module.target);
+        let Some(waits) = self.choice.module.waits(kernel) else {
+            return Err(Error::Device(format!("{what}: the module has no kernel of that name")));
+        };
+        let (module, function) = match self.machine_code(images, kernel) {
+            Some(found) => found,
+            None => compile(&self.choice, kernel, &what)?,
+        };
+        let entry = KernelHandle { function, waits };
+        Ok(LoadedKernel { entry, shared: SHARED_WITHOUT_ASKING, together: Vec::new(), _module: module })
+    }
+
+    /// Loads the machine code of a kernel's family, unless it is loaded. `None` if there is no code for this device, or
+    /// the driver does not accept it (`CUDA_FORCE_PTX_JIT=1` forbids it): the kernel's PTX is compiled then.
+    fn machine_code(&self, images: &mut Images, kernel: &'static str) -> Option<(Arc<Module>, CUfunction)> {
+        if self.driver < ptx::MACHINE_CODE_DRIVER {
+            return None;
+        }
+        let (major, minor) = self.capability;
+        let image = self.choice.module.machine_code(kernel, 10 * major + minor)?;
+        let load = || {
+            let module = Module::from_cubin(image.code(), &[]);
+            if module.is_err() {
+                let code = table::take_failure().map(|failure| failure.code);
+                tracing::debug!(kernel, ?code, "the driver does not accept the machine code");
+            }
+            module.ok().map(Arc::new)
+        };
+        let module = images.entry(std::ptr::from_ref(image).addr()).or_insert_with(load).clone()?;
+        let function = module.get_function(kernel).ok()?.to_raw();
+        Some((module, function))
+    }
+}
+
+/// Passes a kernel's PTX to the driver, which compiles it for the device and stores the result in the driver's own
+/// cache.
+fn compile(choice: &Choice, kernel: &'static str, what: &str) -> Result<(Arc<Module>, CUfunction), Error> {
+    let text = choice.module.alone(kernel).expect("a kernel of the module");
     let module = Module::from_ptx(&text, &[]).map_err(|error| {
         let failure = table::take_failure();
         match failure {
             Some(f) if f.code == code::INVALID_PTX => {
                 let log = compiler_log(&text).unwrap_or_default();
-                Error::Device(format!("{}{log}", fault::text(&what, f.function, f.code)))
+                Error::Device(format!("{}{log}", fault::text(what, f.function, f.code)))
             }
-            Some(f) => Error::Device(fault::text(&what, f.function, f.code)),
+            Some(f) => Error::Device(fault::text(what, f.function, f.code)),
             None => Error::Device(format!("{what}: {error:?}")),
         }
     })?;
-    let function = module.get_function(kernel).map(|f| f.to_raw()).map_err(|e| fault::error(&what, e))?;
-    let entry = KernelHandle { function, waits: text.contains(WAITS) };
-    Ok(LoadedKernel { entry, shared: SHARED_WITHOUT_ASKING, together: Vec::new(), _module: module })
+    let function = module.get_function(kernel).map(|f| f.to_raw()).map_err(|e| fault::error(what, e))?;
+    Ok((Arc::new(module), function))
 }
 
 /// The driver's compiler log for a kernel that it rejected.
@@ -128,9 +159,13 @@ fn compiler_log(text: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use gmm_kernels::ptx::{self, MODULES};
+    use gmm_kernels::ptx::MODULES;
 
     use super::*;
+
+    /// The instruction with which a kernel waits for the preceding grids. Modules for devices that lack it do not
+    /// contain it.
+    const WAITS: &str = "griddepcontrol.wait;";
 
     /// Names and PTX texts of a module's kernels.
     fn kernels(module: &'static ptx::Module) -> impl Iterator<Item = (&'static str, String)> {
@@ -162,6 +197,7 @@ mod tests {
         for module in &MODULES {
             let mut waiting = 0;
             for (name, text) in kernels(module) {
+                assert_eq!(module.waits(name), Some(text.contains(WAITS)), "{name}");
                 let Some(wait) = text.find(WAITS) else { continue };
                 waiting += 1;
                 let before = &text[text.find('{').unwrap()..wait];

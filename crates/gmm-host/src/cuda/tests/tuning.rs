@@ -23,7 +23,7 @@ fn fit_on(engine: &CudaEngine, data: &Dataset, kind: CovarianceType, autotune: b
 }
 
 fn cache_in(folder: &Path) {
-    tune::FOLDER.set(Some(folder.to_owned()));
+    crate::cache_folder::FOLDER.set(Some(folder.to_owned()));
 }
 
 /// The fit on the path that `plan` forces, as in `GMM_PLAN`, regardless of timings.
@@ -150,7 +150,7 @@ fn a_file_that_cannot_be_used_is_a_warning_and_no_error() {
     cache_in(&file.join("autotune.json"));
     fs::write(file.join("autotune.json"), "a file where a folder should be").unwrap();
     check("cannot be", false);
-    tune::FOLDER.set(None);
+    crate::cache_folder::FOLDER.set(None);
     check("GMM_CACHE_DIR", false);
     drop(fake);
 }

@@ -1,15 +1,14 @@
 //! The file of autotune results. It may be lost, damaged or read-only at any time; the shapes are then timed again.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::LazyLock;
-use std::{env, fs};
+use std::{fs, io};
 
 use gmm_kernels::ptx;
 use serde::{Deserialize, Serialize};
 
-use crate::{Tuning, TuningSource};
+use crate::{Tuning, TuningSource, cache_folder};
 
 /// This program's version and kernels. Timings of other versions are outdated, and are removed at the next write.
 pub(super) static VERSION: LazyLock<String> =
@@ -21,12 +20,6 @@ const FORMAT: u32 = 2;
 /// Number of entries, about a MiB, beyond which the file is cleared: a sweep over many shapes could fill it with unused
 /// ones.
 const MOST: usize = 4096;
-
-#[cfg(test)]
-thread_local! {
-    /// A test's folder, instead of the environment's; `None` behaves as if there were no folder.
-    pub(in crate::cuda) static FOLDER: std::cell::RefCell<Option<PathBuf>> = const { std::cell::RefCell::new(None) };
-}
 
 #[derive(Serialize, Deserialize)]
 struct Content {
@@ -105,53 +98,15 @@ impl Cache {
         }
         let ms = seconds.iter().map(|(path, seconds)| ((*path).to_owned(), 1e3 * seconds)).collect();
         paths.insert(key.to_owned(), Entry { path: (*path).to_owned(), ms });
-        if let Err(error) = write(&file, &self.content) {
+        if let Err(error) = cache_folder::write_json(&file, &self.content) {
             self.warn(format!("it cannot be written, so the choice holds for this process only: {error}"));
         }
     }
 }
 
-/// Writes a temporary file in the same folder, then renames it, so that readers see either the old file or the new one.
-fn write(path: &Path, content: &Content) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    serde_json::to_writer_pretty(&mut file, content)?;
-    file.write_all(b"\n")?;
-    file.persist(path)?;
-    Ok(())
-}
-
 /// The path of the file.
 pub(super) fn file() -> Option<PathBuf> {
-    folder().map(|folder| folder.join("autotune.json"))
-}
-
-#[cfg(test)]
-fn folder() -> Option<PathBuf> {
-    FOLDER.with_borrow(Clone::clone)
-}
-
-#[cfg(not(test))]
-fn folder() -> Option<PathBuf> {
-    folder_of(|name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
-}
-
-/// The cache folder by each system's convention. The XDG specification says to ignore relative paths in
-/// `XDG_CACHE_HOME`.
-fn folder_of(set: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
-    if let Some(folder) = set("GMM_CACHE_DIR") {
-        return Some(folder);
-    }
-    let home = || set("HOME");
-    let caches = if cfg!(windows) {
-        set("LOCALAPPDATA")
-    } else if cfg!(target_os = "macos") {
-        home().map(|home| home.join("Library/Caches"))
-    } else {
-        set("XDG_CACHE_HOME").filter(|path| path.is_absolute()).or_else(|| home().map(|home| home.join(".cache")))
-    };
-    caches.map(|caches| caches.join("gmm"))
+    cache_folder::folder().map(|folder| folder.join("autotune.json"))
 }
 
 #[cfg(test)]
@@ -159,22 +114,9 @@ mod tests {
     use super::*;
 
     #[test]
-    #[cfg(target_os = "linux")]
-    fn the_folder_is_the_users_own_unless_another_is_named() {
-        let at = |all: &[(&str, &str)]| {
-            let found = folder_of(|name| all.iter().find(|(of, _)| *of == name).map(|(_, value)| PathBuf::from(value)));
-            found.map(|path| path.display().to_string())
-        };
-        assert_eq!(at(&[("HOME", "/h"), ("GMM_CACHE_DIR", "/c")]).unwrap(), "/c");
-        assert_eq!(at(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/x")]).unwrap(), "/x/gmm");
-        assert_eq!(at(&[("HOME", "/h"), ("XDG_CACHE_HOME", "x")]).unwrap(), "/h/.cache/gmm");
-        assert_eq!(at(&[]), None);
-    }
-
-    #[test]
     fn a_full_file_and_one_of_another_version_begin_anew() {
         let folder = tempfile::tempdir().unwrap();
-        FOLDER.set(Some(folder.path().join("new")));
+        cache_folder::FOLDER.set(Some(folder.path().join("new")));
         let version = VERSION.as_str();
         let mut cache = Cache::open();
         let old = Entry { path: "host".to_owned(), ms: BTreeMap::new() };

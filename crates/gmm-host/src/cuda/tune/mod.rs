@@ -21,9 +21,6 @@ use super::shape::Shape;
 use crate::em::{EmOptions, EmRun};
 use crate::{Error, Tuning, TuningSource, path_names};
 
-#[cfg(test)]
-pub(super) use cache::FOLDER;
-
 /// Seconds of iterations for one measurement: launches follow one another as in a fit, and the device's clocks have
 /// ramped up.
 const ENOUGH: f64 = 0.02;

@@ -1,0 +1,258 @@
+//! Estimates of how long the CPU and a GPU would take, from which [`Device::Auto`](crate::Device::Auto) chooses.
+//!
+//! A GPU multiplies a hundred times as fast as a few cores, but a process needs a third of a second to open one. So
+//! small work goes to the CPU, without opening the driver, and large work to the GPU. Near the border both take about
+//! as long, and the estimates need not be better than that. What differs most between machines is measured once, and
+//! stored beside the autotune results: how fast the CPU is, and how long the GPU takes to open.
+
+#[cfg(feature = "cuda")]
+mod stored;
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use gmm_model::{CovarianceType, Dataset, Precision, SyntheticOptions, synthetic};
+use ndarray::Array2;
+
+use crate::{CpuEngine, Engine, Error, FitOptions};
+
+/// The work that a program is about to do on an engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Bytes of rows to load.
+    bytes: f64,
+    /// Passes over the rows.
+    passes: f64,
+    /// Multiply-adds of all passes, counted as on a CPU in `f64`; those in `f32` count half.
+    operations: f64,
+}
+
+/// Iterations that a fit is expected to take if it stops by `tol`.
+const ITERATIONS: usize = 40;
+
+/// Passes of k-means over the rows that it runs on.
+const LLOYD_PASSES: f64 = 12.0;
+
+/// Multiply-adds that an exponential or a logarithm takes as long as.
+const EXP: f64 = 20.0;
+
+/// Multiply-adds of an EM pass per row: densities, responsibilities and statistics.
+fn per_row(kind: CovarianceType, k: usize, d: usize) -> f64 {
+    let (k, d) = (k as f64, d as f64);
+    match kind {
+        CovarianceType::Full => k * (d * (d + 1.0) + 2.0 * d + EXP),
+        CovarianceType::Tied => d * d + k * (6.0 * d + EXP),
+        CovarianceType::Diag => k * (4.0 * d + EXP),
+        CovarianceType::Spherical => k * (3.0 * d + EXP),
+    }
+}
+
+/// Time of a multiply-add relative to one in `f64`.
+const fn share(precision: Precision) -> f64 {
+    match precision {
+        Precision::F32 => 0.5,
+        Precision::F64 => 1.0,
+    }
+}
+
+impl Work {
+    /// `passes` passes over `(n, d)` rows with `k` components: EM iterations, or evaluations of a mixture.
+    pub fn passes((n, d): (usize, usize), precision: Precision, kind: CovarianceType, k: usize, passes: f64) -> Self {
+        let bytes = n as f64 * d as f64 * if precision == Precision::F32 { 4.0 } else { 8.0 };
+        Self { bytes, passes, operations: passes * n as f64 * per_row(kind, k, d) * share(precision) }
+    }
+
+    /// A fit of `(n, d)` rows: all initialisations, each with its start, its iterations and an evaluation.
+    pub fn fit(shape: (usize, usize), precision: Precision, options: &FitOptions) -> Self {
+        let FitOptions { n_components: k, covariance_type: kind, tol, max_iter, n_init, .. } = *options;
+        let precision = options.precision.unwrap_or(precision);
+        let iterations = if tol > 0.0 { max_iter.min(ITERATIONS) } else { max_iter };
+        let starts = n_init as f64;
+        let em = Self::passes(shape, precision, kind, k, starts * (iterations as f64 + 1.0) + 1.0);
+        let rows = shape.0.min(options.init_rows.unwrap_or((64 * k).max(1 << 15)));
+        let start = Self::passes((rows, shape.1), precision, CovarianceType::Spherical, k, starts * LLOYD_PASSES);
+        Self { bytes: em.bytes, passes: em.passes + start.passes, operations: em.operations + start.operations }
+    }
+
+    /// A product of an `(m, k)` and a `(k, n)` matrix.
+    pub fn product(m: usize, n: usize, k: usize, precision: Precision) -> Self {
+        let (m, n, k) = (m as f64, n as f64, k as f64);
+        let number = if precision == Precision::F32 { 4.0 } else { 8.0 };
+        Self { bytes: number * (m * k + k * n + m * n), passes: 1.0, operations: m * n * k * share(precision) }
+    }
+
+    /// Both, one after the other, over the same rows.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.max(other.bytes),
+            passes: self.passes + other.passes,
+            operations: self.operations + other.operations,
+        }
+    }
+}
+
+/// The speed of the CPU and of a GPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Speeds {
+    /// `f64` multiply-adds per second and thread of the CPU engine.
+    pub(crate) cpu: f64,
+    pub(crate) threads: usize,
+    /// Seconds until the GPU is open: 0 if it is.
+    pub(crate) open: f64,
+}
+
+/// Speed of one thread before it is measured: of an AVX2 core at 3 GHz (0.3 of its peak).
+const CPU_SPEED: f64 = 10e9;
+
+/// Seconds that a GPU takes to open, before it is measured.
+const OPEN_SECONDS: f64 = 0.4;
+
+/// Estimates for some work, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimates {
+    /// On the CPU.
+    pub cpu: f64,
+    /// On a GPU, including the time to open it.
+    pub gpu: f64,
+    /// The part of `gpu` until the GPU is open.
+    pub open: f64,
+}
+
+impl Estimates {
+    pub(crate) fn of(work: &Work, speeds: &Speeds) -> Self {
+        // On the CPU, per byte: the rows are copied once. Per pass: the threads start and end together.
+        let cpu = work.bytes * 0.5e-9 + work.passes * 5e-6 + work.operations / (speeds.cpu * speeds.threads as f64);
+        // On a GPU, per byte: copies into pinned memory and to the device. Per pass: the kernels' launches.
+        const FIRST_LAUNCHES: f64 = 0.5e-3;
+        const GPU_SPEED: f64 = 3e12;
+        let gpu = FIRST_LAUNCHES + work.bytes * 0.2e-9 + work.passes * 15e-6 + work.operations / GPU_SPEED;
+        Self { cpu, gpu: gpu + speeds.open, open: speeds.open }
+    }
+
+    /// Whether the GPU is expected to be done first.
+    pub fn prefer_gpu(&self) -> bool {
+        self.gpu < self.cpu
+    }
+}
+
+impl fmt::Display for Estimates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [cpu, gpu, open] = [self.cpu, self.gpu, self.open].map(Duration::from_secs_f64);
+        write!(f, "about {cpu:.1?} on the CPU, {gpu:.1?} on a GPU")?;
+        if self.open > 0.0 { write!(f, " ({open:.1?} of it to open the GPU)") } else { Ok(()) }
+    }
+}
+
+/// The estimates for `work`, from the speeds stored so far. `is_open`: whether this process has opened the GPU.
+pub fn estimates(work: &Work, threads: usize, is_open: bool) -> Estimates {
+    let threads = if threads == 0 { crate::default_threads() } else { threads };
+    let stored = stored_speeds(threads);
+    Estimates::of(work, &Speeds { open: if is_open { 0.0 } else { stored.open }, ..stored })
+}
+
+#[cfg(feature = "cuda")]
+fn stored_speeds(threads: usize) -> Speeds {
+    let (cpu, open) = stored::read(threads);
+    Speeds { cpu: cpu.unwrap_or(CPU_SPEED), threads, open: open.unwrap_or(OPEN_SECONDS) }
+}
+
+#[cfg(not(feature = "cuda"))]
+fn stored_speeds(threads: usize) -> Speeds {
+    Speeds { cpu: CPU_SPEED, threads, open: OPEN_SECONDS }
+}
+
+/// Measures the CPU engine by passes over made-up rows, which take about a millisecond, unless its speed is stored.
+///
+/// # Errors
+/// As for [`Engine::load`].
+pub(crate) fn measure_cpu(engine: &CpuEngine, threads: usize) -> Result<(), Error> {
+    let threads = if threads == 0 { crate::default_threads() } else { threads };
+    #[cfg(feature = "cuda")]
+    if stored::read(threads).0.is_none() {
+        stored::keep(threads, Some(cpu_speed(engine, threads)?), None);
+    }
+    let _ = engine;
+    Ok(())
+}
+
+/// Stores how long the first GPU took to open.
+#[cfg(feature = "cuda")]
+pub(crate) fn keep_open_seconds(seconds: f64) {
+    stored::keep(0, None, Some(seconds));
+}
+
+/// `f64` multiply-adds per second and thread of the CPU engine.
+#[cfg(any(feature = "cuda", test))]
+fn cpu_speed(engine: &CpuEngine, threads: usize) -> Result<f64, Error> {
+    const SHAPE: (usize, usize, usize) = (8192, 8, 8);
+    const PASSES: usize = 4;
+    let (n, d, k) = SHAPE;
+    let mixture = synthetic(k, d, CovarianceType::Full, 0, &SyntheticOptions::default())?;
+    // Any rows near the means will do: the time does not depend on the values.
+    let rows = Array2::from_shape_fn((n, d), |(i, j)| mixture.means()[[i % k, j]] + ((i * 7 + j) % 13) as f64 / 13.0);
+    let mut rows = engine.load(&Dataset::new(rows)?, Precision::F64, &vec![0.0; d])?;
+    let mut best = f64::INFINITY;
+    for _ in 0..PASSES {
+        let started = Instant::now();
+        rows.pass(&mixture)?;
+        best = best.min(started.elapsed().as_secs_f64());
+    }
+    Ok(n as f64 * per_row(CovarianceType::Full, k, d) / best.max(1e-9) / threads as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SPEEDS: Speeds = Speeds { cpu: CPU_SPEED, threads: 16, open: OPEN_SECONDS };
+
+    fn fit(n: usize, d: usize, k: usize) -> Work {
+        Work::fit((n, d), Precision::F32, &FitOptions { tol: 0.0, max_iter: 20, ..FitOptions::new(k) })
+    }
+
+    #[test]
+    fn small_fits_go_to_the_cpu_and_large_ones_to_the_gpu() {
+        for (n, d, k, gpu) in [(1000, 4, 3, false), (100_000, 4, 3, false), (10_000_000, 16, 16, true)] {
+            assert_eq!(Estimates::of(&fit(n, d, k), &SPEEDS).prefer_gpu(), gpu, "{n} {d} {k}");
+        }
+        // The same fit with two threads.
+        let few = Speeds { threads: 2, ..SPEEDS };
+        assert!(Estimates::of(&fit(1_000_000, 16, 16), &few).prefer_gpu());
+    }
+
+    #[test]
+    fn a_gpu_that_is_open_is_preferred_for_smaller_work() {
+        let work = fit(100_000, 16, 16);
+        assert!(!Estimates::of(&work, &SPEEDS).prefer_gpu());
+        assert!(Estimates::of(&work, &Speeds { open: 0.0, ..SPEEDS }).prefer_gpu());
+        assert!(!Estimates::of(&fit(300, 4, 3), &Speeds { open: 0.0, ..SPEEDS }).prefer_gpu());
+    }
+
+    #[test]
+    fn work_grows_with_all_that_it_consists_of() {
+        let options = FitOptions::new(3);
+        let of = |options: &FitOptions| Work::fit((1000, 4), Precision::F64, options).operations;
+        assert!(of(&FitOptions { n_init: 2, ..options.clone() }) > 1.9 * of(&options));
+        assert!(of(&FitOptions { tol: 0.0, max_iter: 1000, ..options.clone() }) > 10.0 * of(&options));
+        assert!(of(&FitOptions { precision: Some(Precision::F32), ..options.clone() }) < 0.6 * of(&options));
+        for kind in CovarianceType::ALL {
+            assert!(per_row(kind, 8, 8) < per_row(kind, 9, 8) && per_row(kind, 8, 8) < per_row(kind, 8, 9), "{kind}");
+        }
+        let one = Work::passes((10, 2), Precision::F64, CovarianceType::Diag, 2, 1.0);
+        assert_eq!(one.and(one), Work::passes((10, 2), Precision::F64, CovarianceType::Diag, 2, 2.0));
+    }
+
+    #[test]
+    fn estimates_are_said_with_their_units() {
+        let text = Estimates { cpu: 0.0012, gpu: 0.45, open: 0.4 }.to_string();
+        assert_eq!(text, "about 1.2ms on the CPU, 450.0ms on a GPU (400.0ms of it to open the GPU)");
+        assert_eq!(Estimates { cpu: 2.0, gpu: 0.5, open: 0.0 }.to_string(), "about 2.0s on the CPU, 500.0ms on a GPU");
+    }
+
+    #[test]
+    fn the_cpu_engine_is_measured() {
+        let speed = cpu_speed(&CpuEngine::new(1).unwrap(), 1).unwrap();
+        assert!(speed > 1e6 && speed.is_finite(), "{speed}");
+    }
+}
