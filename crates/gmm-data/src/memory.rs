@@ -48,6 +48,16 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, more: usize, what: &str) -> Result
     Err(refused(what, held + more as u128 * size, held + free))
 }
 
+/// Returns `count` zeros. The system provides the pages when they are first written to.
+///
+/// # Errors
+/// [`Problem::Memory`] if they do not fit. Nothing is allocated then.
+pub(crate) fn zeros<T: Clone + Default>(count: usize, what: &str) -> Result<Vec<T>, Problem> {
+    // `vec!` is the only way to zeroed pages, and aborts the program if it fails: the same reservation must succeed first.
+    reserve(&mut Vec::<T>::new(), count, what)?;
+    Ok(vec![T::default(); count])
+}
+
 /// Reads everything from a reader; room for `expected` bytes is reserved first.
 ///
 /// # Errors

@@ -49,10 +49,18 @@ const BUFFER: usize = 1 << 18;
 /// of numbers are decoded, and lists of equal length become columns `name[0]`, `name[1]`, ... The columns of a pandas
 /// index are left out unless `columns` selects them.
 ///
+/// An npy file of native `f4` or `f8` in C order, of 1 MiB or more, is not read but mapped into memory if it is a regular
+/// file and all columns are selected in their order. The matrix then keeps the file open, and takes no memory of its own;
+/// renaming, replacing or deleting the file does not affect it. But until the matrix is dropped, a program that writes
+/// into the same file changes its values (so that even a checked [`Dataset`](gmm_model::Dataset) may come to hold NaN),
+/// and one that truncates it ends this process with SIGBUS at the next access. If the file may be written to meanwhile,
+/// open it yourself and use [`read_stream`], which copies.
+///
 /// # Errors
 /// [`FileError`] with the place: line and column of text, byte offset of npy, row and column of parquet and Arrow.
 ///
-/// Cost: one pass; memory for the matrix once, and a bounded buffer (for text see [`read_stream`]).
+/// Cost: one pass, and for a mapped file none; memory for the selected columns once, and a bounded buffer (for text see
+/// [`read_stream`]).
 pub fn read_table(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Table, FileError> {
     let path = path.as_ref();
     if path.as_os_str() == "-" {
@@ -109,7 +117,7 @@ fn from_plain(whole: Box<dyn Read + '_>, format: Option<Format>, options: &ReadO
     let start = start[..start.len().min(content::START)].to_vec();
     let table = match format {
         Format::Csv | Format::Tsv | Format::Txt => text::read(whole, format, options),
-        Format::Npy => npy::read_table(whole, None, options),
+        Format::Npy => npy::read_stream(whole, options),
         Format::Npz => npy::npz::read_table(Cursor::new(memory::read_all(whole, 0, "the stream")?), options),
         Format::Parquet => columnar::read_parquet(memory::read_all(whole, 0, "the stream")?.into(), options),
         Format::Arrow => columnar::read_arrow(Cursor::new(memory::read_all(whole, 0, "the stream")?), options),
@@ -162,7 +170,7 @@ fn from_file(path: &Path, options: &ReadOptions) -> Result<Table, Fault> {
     let len = meta.is_file().then_some(meta.len());
     let table = match format {
         Format::Csv | Format::Tsv | Format::Txt => text::read(BufReader::with_capacity(BUFFER, file), format, options),
-        Format::Npy => npy::read_table(BufReader::with_capacity(BUFFER, file), len, options),
+        Format::Npy => npy::read_file(file, options),
         Format::Npz => npy::npz::read_table(BufReader::new(file), options),
         Format::Parquet => columnar::read_parquet(file.into(), options),
         Format::Arrow => columnar::read_arrow(BufReader::with_capacity(BUFFER, file), options),
@@ -196,12 +204,11 @@ impl ReadOptions {
     }
 }
 
-/// Selects the columns of a table that was read whole.
-pub(crate) fn select(table: Table, options: &ReadOptions) -> Result<Table, Fault> {
+/// The columns to read, of `d` columns without names; `None` for all of them in their order.
+pub(crate) fn columns(d: usize, options: &ReadOptions) -> Result<Option<Vec<usize>>, Problem> {
     if options.columns.is_none() && options.last.is_none() {
-        return Ok(table);
+        return Ok(None);
     }
-    let d = table.n_columns();
-    let chosen = options.choose(table.names.as_deref(), d, (0..d).collect()).map_err(Problem::from)?;
-    Ok(table.keep(&chosen))
+    let chosen = options.choose(None, d, (0..d).collect())?;
+    Ok(Some(chosen).filter(|chosen| !chosen.iter().copied().eq(0..d)))
 }
