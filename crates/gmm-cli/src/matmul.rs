@@ -8,8 +8,8 @@ use clap::Args;
 use gmm_data::Table;
 use gmm_host::products::Scalar;
 use gmm_host::{Engine, ResidentMatrix, Work};
-use gmm_model::{Matrix, Precision};
-use ndarray::{Array2, CowArray, Ix2};
+use gmm_model::{Matrix, Precision, RowArray};
+use ndarray::Array2;
 
 use crate::args::{EngineArgs, ReadingArgs};
 use crate::exit::Failure;
@@ -107,12 +107,12 @@ fn check(args: &MatmulArgs, a: &Table, b: &Table) -> Result<(), Failure> {
 fn multiply<T: Scalar>(
     args: &MatmulArgs,
     engine: &dyn Engine,
-    a: CowArray<'static, T, Ix2>,
-    b: CowArray<'static, T, Ix2>,
+    a: RowArray<T>,
+    b: RowArray<T>,
     console: &Console,
 ) -> anyhow::Result<Array2<T>> {
     let started = Instant::now();
-    let a = ResidentMatrix::new(engine, a)?;
+    let a = ResidentMatrix::of_rows(engine, a)?;
     let fast = args.fast || args.engine.fast();
     let a = if fast { a.fast() } else { a };
     let b = if args.transpose_b { b.t() } else { b.view() };
@@ -148,7 +148,7 @@ fn fast_bound(engine: &dyn Engine, single: bool) -> &'static str {
 
 /// Rounds to f32. Errors if a finite number overflows, since the result would be indistinguishable from an infinity in
 /// the data.
-fn as_f32(matrix: Matrix, path: &Path) -> Result<CowArray<'static, f32, Ix2>, Failure> {
+fn as_f32(matrix: Matrix, path: &Path) -> Result<RowArray<f32>, Failure> {
     let a = match matrix {
         Matrix::F32(a) => return Ok(a),
         Matrix::F64(a) => a,
@@ -161,7 +161,7 @@ fn as_f32(matrix: Matrix, path: &Path) -> Result<CowArray<'static, f32, Ix2>, Fa
     Ok(a.mapv(|v| v as f32).into())
 }
 
-fn as_f64(matrix: Matrix) -> CowArray<'static, f64, Ix2> {
+fn as_f64(matrix: Matrix) -> RowArray<f64> {
     match matrix {
         Matrix::F32(a) => a.mapv(f64::from).into(),
         Matrix::F64(a) => a,

@@ -48,20 +48,41 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, more: usize, what: &str) -> Result
     Err(refused(what, held + more as u128 * size, held + free))
 }
 
+/// Returns `count` zeros. The system provides the pages when they are first written to.
+///
+/// # Errors
+/// [`Problem::Memory`] if they do not fit. Nothing is allocated then.
+pub(crate) fn zeros<T: Clone + Default>(count: usize, what: &str) -> Result<Vec<T>, Problem> {
+    // `vec!` is the only way to zeroed pages, and aborts the program if it fails: the same reservation must succeed first.
+    reserve(&mut Vec::<T>::new(), count, what)?;
+    Ok(vec![T::default(); count])
+}
+
 /// Reads everything from a reader; room for `expected` bytes is reserved first.
 ///
 /// # Errors
 /// [`Problem::Memory`] before more memory is allocated than is free; any error of the reader.
-pub(crate) fn read_all(mut reader: impl Read, expected: usize, what: &str) -> Result<Vec<u8>, Problem> {
-    /// The capacity of a Linux pipe.
-    const STEP: usize = 1 << 16;
+pub(crate) fn read_all(reader: impl Read, expected: usize, what: &str) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::new();
     reserve(&mut bytes, expected, what)?;
+    append(reader, &mut bytes, u64::MAX, what)?;
+    Ok(bytes)
+}
+
+/// Appends up to `len` bytes of a reader, fewer only if it ends before. Memory is reserved for the bytes that there are.
+///
+/// # Errors
+/// As [`read_all`].
+pub(crate) fn append(mut reader: impl Read, bytes: &mut Vec<u8>, len: u64, what: &str) -> Result<(), Problem> {
+    /// The capacity of a Linux pipe.
+    const STEP: usize = 1 << 16;
+    let end = (bytes.len() as u64).saturating_add(len);
     loop {
-        reserve(&mut bytes, STEP, what)?;
-        let room = bytes.capacity() - bytes.len();
-        if reader.by_ref().take(room as u64).read_to_end(&mut bytes)? < room {
-            return Ok(bytes);
+        let more = end - bytes.len() as u64;
+        reserve(bytes, usize::try_from(more).map_or(STEP, |more| more.min(STEP)), what)?;
+        let room = ((bytes.capacity() - bytes.len()) as u64).min(more);
+        if room == 0 || (reader.by_ref().take(room).read_to_end(bytes)? as u64) < room {
+            return Ok(());
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::compressed::Compression;
 use crate::error::Fault;
+use crate::input::Input;
 use crate::{Decimal, FileError, Format, Problem, Separator, Table, columnar, content, memory, npy, text};
 
 /// How to read a table. The default reads all columns, in the format that the file's extension names.
@@ -49,10 +50,18 @@ const BUFFER: usize = 1 << 18;
 /// of numbers are decoded, and lists of equal length become columns `name[0]`, `name[1]`, ... The columns of a pandas
 /// index are left out unless `columns` selects them.
 ///
+/// An npy file of native `f4` or `f8` in C order, of 1 MiB or more, is not read but mapped into memory if it is a regular
+/// file and all columns are selected in their order. The matrix then keeps the file open, and takes no memory of its own;
+/// renaming, replacing or deleting the file does not affect it. But until the matrix is dropped, a program that writes
+/// into the same file changes its values (so that even a checked [`Dataset`](gmm_model::Dataset) may come to hold NaN),
+/// and one that truncates it ends this process with SIGBUS at the next access. If the file may be written to meanwhile,
+/// open it yourself and use [`read_stream`], which copies.
+///
 /// # Errors
 /// [`FileError`] with the place: line and column of text, byte offset of npy, row and column of parquet and Arrow.
 ///
-/// Cost: one pass; memory for the matrix once, and a bounded buffer (for text see [`read_stream`]).
+/// Cost: one pass, and for a mapped file none; memory for the selected columns once, and a bounded buffer (for text see
+/// [`read_stream`]).
 pub fn read_table(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Table, FileError> {
     let path = path.as_ref();
     if path.as_os_str() == "-" {
@@ -72,8 +81,8 @@ pub fn read_table(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Table
 /// # Errors
 /// As [`read_table`].
 ///
-/// Cost: as [`read_table`]. In addition, npz, parquet and Arrow streams are buffered whole in memory beside the matrix,
-/// because they must be read out of order; for text and for npy in Fortran order, memory peaks at twice the matrix.
+/// Cost: as [`read_table`]. In addition, npz, parquet and Arrow's file form are buffered whole in memory beside the matrix,
+/// because they must be read out of order, and of Arrow's stream form a record batch at a time; for text and for npy in Fortran order, memory peaks at twice the matrix.
 pub fn read_stream(reader: impl Read, name: &str, options: &ReadOptions) -> Result<Table, FileError> {
     from_stream(reader, options.format, options).map(|table| table.of(name)).map_err(|fault| fault.in_named(name))
 }
@@ -109,10 +118,10 @@ fn from_plain(whole: Box<dyn Read + '_>, format: Option<Format>, options: &ReadO
     let start = start[..start.len().min(content::START)].to_vec();
     let table = match format {
         Format::Csv | Format::Tsv | Format::Txt => text::read(whole, format, options),
-        Format::Npy => npy::read_table(whole, None, options),
+        Format::Npy => npy::read_stream(whole, options),
         Format::Npz => npy::npz::read_table(Cursor::new(memory::read_all(whole, 0, "the stream")?), options),
-        Format::Parquet => columnar::read_parquet(memory::read_all(whole, 0, "the stream")?.into(), options),
-        Format::Arrow => columnar::read_arrow(Cursor::new(memory::read_all(whole, 0, "the stream")?), options),
+        Format::Parquet => columnar::read_parquet(&memory::read_all(whole, 0, "the stream")?.into(), options),
+        Format::Arrow => columnar::read_arrow_stream(whole, options),
     };
     table.map_err(|fault| content::explained(fault, format, &start))
 }
@@ -153,24 +162,21 @@ fn from_file(path: &Path, options: &ReadOptions) -> Result<Table, Fault> {
         (None, None) => Some(Format::of_path(path)?),
     };
     let format = match format {
-        Some(format) if inner.is_none() && !format.is_text() => format,
+        // Only a regular file has a length, and can be read out of order; a pipe is a stream.
+        Some(format) if inner.is_none() && !format.is_text() && file.metadata()?.is_file() => format,
         // Text may be compressed even if the name does not say so.
         format => return from_stream(file, format, options),
     };
-    // Only a regular file has a length to compare a header's claims with; a pipe has none.
-    let meta = file.metadata()?;
-    let len = meta.is_file().then_some(meta.len());
     let table = match format {
         Format::Csv | Format::Tsv | Format::Txt => text::read(BufReader::with_capacity(BUFFER, file), format, options),
-        Format::Npy => npy::read_table(BufReader::with_capacity(BUFFER, file), len, options),
+        Format::Npy => npy::read_file(file, options),
         Format::Npz => npy::npz::read_table(BufReader::new(file), options),
-        Format::Parquet => columnar::read_parquet(file.into(), options),
-        Format::Arrow => columnar::read_arrow(BufReader::with_capacity(BUFFER, file), options),
+        Format::Parquet => columnar::read_parquet(&Input::of_file(file)?, options),
+        Format::Arrow => columnar::read_arrow(&Input::of_file(file)?, options),
     };
     table.map_err(|fault| {
         let mut start = Vec::new();
-        // The first bytes of a pipe have been consumed; only a regular file can be read again.
-        let again = File::open(path).ok().filter(|_| len.is_some());
+        let again = File::open(path).ok();
         let read = again.map(|file| file.take(content::START as u64).read_to_end(&mut start));
         if matches!(read, Some(Ok(_))) { content::explained(fault, format, &start) } else { fault }
     })
@@ -196,12 +202,11 @@ impl ReadOptions {
     }
 }
 
-/// Selects the columns of a table that was read whole.
-pub(crate) fn select(table: Table, options: &ReadOptions) -> Result<Table, Fault> {
+/// The columns to read, of `d` columns without names; `None` for all of them in their order.
+pub(crate) fn columns(d: usize, options: &ReadOptions) -> Result<Option<Vec<usize>>, Problem> {
     if options.columns.is_none() && options.last.is_none() {
-        return Ok(table);
+        return Ok(None);
     }
-    let d = table.n_columns();
-    let chosen = options.choose(table.names.as_deref(), d, (0..d).collect()).map_err(Problem::from)?;
-    Ok(table.keep(&chosen))
+    let chosen = options.choose(None, d, (0..d).collect())?;
+    Ok(Some(chosen).filter(|chosen| !chosen.iter().copied().eq(0..d)))
 }

@@ -4,9 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::thread;
 
-use ndarray::{Array2, ArrayView2, CowArray, Ix2};
+use ndarray::{Array2, ArrayView2};
 
-use crate::{DataError, ModelError};
+use crate::{DataError, ModelError, RowArray};
 
 /// The type in which an engine stores rows and computes products. Sums and parameters are always `f64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,44 +47,54 @@ impl FromStr for Precision {
 
 /// An `(n, d)` array of either precision, in row-major order. May contain NaN: [`Dataset`] is the checked form.
 ///
-/// The values are owned, or borrowed for `'static`: a binding to another language can share its memory without a copy
-/// if it keeps that memory alive.
+/// The values are owned, or borrowed for `'static` (a binding to another language can share its memory without a copy
+/// if it keeps that memory alive), or shared with an owner that each [`RowArray`] keeps alive.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Matrix {
     /// Single precision.
-    F32(CowArray<'static, f32, Ix2>),
+    F32(RowArray<f32>),
     /// Double precision.
-    F64(CowArray<'static, f64, Ix2>),
+    F64(RowArray<f64>),
 }
 
-impl From<Array2<f32>> for Matrix {
-    fn from(rows: Array2<f32>) -> Self {
-        Self::F32(standard(rows.into()))
+impl From<RowArray<f32>> for Matrix {
+    fn from(rows: RowArray<f32>) -> Self {
+        Self::F32(rows)
     }
 }
 
+impl From<RowArray<f64>> for Matrix {
+    fn from(rows: RowArray<f64>) -> Self {
+        Self::F64(rows)
+    }
+}
+
+/// Makes no copy if the rows are in row-major order.
+impl From<Array2<f32>> for Matrix {
+    fn from(rows: Array2<f32>) -> Self {
+        Self::F32(rows.into())
+    }
+}
+
+/// Makes no copy if the rows are in row-major order.
 impl From<Array2<f64>> for Matrix {
     fn from(rows: Array2<f64>) -> Self {
-        Self::F64(standard(rows.into()))
+        Self::F64(rows.into())
     }
 }
 
 /// Makes no copy if the rows are in row-major order.
 impl From<ArrayView2<'static, f32>> for Matrix {
     fn from(rows: ArrayView2<'static, f32>) -> Self {
-        Self::F32(standard(rows.into()))
+        Self::F32(rows.into())
     }
 }
 
 /// Makes no copy if the rows are in row-major order.
 impl From<ArrayView2<'static, f64>> for Matrix {
     fn from(rows: ArrayView2<'static, f64>) -> Self {
-        Self::F64(standard(rows.into()))
+        Self::F64(rows.into())
     }
-}
-
-fn standard<T: Clone>(rows: CowArray<'static, T, Ix2>) -> CowArray<'static, T, Ix2> {
-    if rows.is_standard_layout() { rows } else { rows.as_standard_layout().into_owned().into() }
 }
 
 impl Matrix {
@@ -116,7 +126,7 @@ impl Matrix {
     pub fn to_f64(&self) -> Array2<f64> {
         match self {
             Self::F32(a) => a.mapv(f64::from),
-            Self::F64(a) => a.to_owned(),
+            Self::F64(a) => a.view().to_owned(),
         }
     }
 
@@ -143,15 +153,15 @@ impl Matrix {
     }
 
     fn first_not_finite(&self) -> Option<(usize, usize, f64)> {
-        fn first<T: Copy + Sync>(a: ArrayView2<'_, T>, finite: impl Fn(T) -> bool + Sync) -> Option<(usize, usize)> {
+        fn first<T: Copy + Sync>(a: &RowArray<T>, finite: impl Fn(T) -> bool + Sync) -> Option<(usize, usize)> {
             // Row and column are computed only if there is a value to report.
             let d = a.ncols();
-            let flat = a.to_slice().expect("a Matrix is row-major");
+            let flat = a.as_slice().expect("a Matrix is row-major");
             first_in_order(flat, |&v| !finite(v)).map(|i| (i / d, i % d))
         }
         let found = match self {
-            Self::F32(a) => first(a.view(), f32::is_finite),
-            Self::F64(a) => first(a.view(), f64::is_finite),
+            Self::F32(a) => first(a, f32::is_finite),
+            Self::F64(a) => first(a, f64::is_finite),
         };
         found.map(|(row, column)| (row, column, self.at(row, column)))
     }
@@ -160,12 +170,20 @@ impl Matrix {
 /// Smallest number of values per thread: checking fewer takes less time than starting a thread.
 const SHARE: usize = 1 << 19;
 
+/// Number of values tested together.
+const BLOCK: usize = 64;
+
 /// Index of the first value that satisfies `wanted`. Large slices are searched by all cores: one core cannot use the
 /// full memory bandwidth, and the search would take a noticeable part of a fit on a GPU.
 ///
 /// The threads live only during the call: those of a pool would not exist in a forked process.
 fn first_in_order<T: Sync>(numbers: &[T], wanted: impl Fn(&T) -> bool + Sync) -> Option<usize> {
-    let alone = |numbers: &[T]| numbers.iter().position(&wanted);
+    // Blocks are tested without an early exit, which would prevent vector instructions.
+    let in_block = |block: &[T]| block.iter().fold(false, |found, v| found | wanted(v));
+    let alone = |numbers: &[T]| {
+        let block = numbers.chunks(BLOCK).position(in_block)?;
+        numbers[block * BLOCK..].iter().position(&wanted).map(|i| block * BLOCK + i)
+    };
     let cores = if numbers.len() < 2 * SHARE { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
     let share = numbers.len().div_ceil(cores).max(SHARE);
     if numbers.len() <= share {

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use gmm_host::products::{Operand, Scalar, TopK};
 use gmm_host::{Engine, Error, Opened, ResidentFactor, ResidentMatrix, memory};
-use gmm_model::{Matrix, ModelError, Precision};
-use ndarray::{Array2, CowArray, Ix2, s};
+use gmm_model::{Matrix, ModelError, Precision, RowArray};
+use ndarray::{Array2, s};
 use numpy::{Element, IntoPyArray, PyReadonlyArray1};
 use pyo3::prelude::*;
 
@@ -106,8 +106,8 @@ impl<T: Scalar> Held<T> {
         Self { matrix: if fast { matrix.fast() } else { matrix }, factor: None, long }
     }
 
-    fn here(engine: &dyn Engine, matrix: CowArray<'static, T, Ix2>, fast: bool, long: usize) -> Result<Self, Error> {
-        Ok(Self::new(ResidentMatrix::new(engine, matrix)?, fast, long))
+    fn here(engine: &dyn Engine, matrix: RowArray<T>, fast: bool, long: usize) -> Result<Self, Error> {
+        Ok(Self::new(ResidentMatrix::of_rows(engine, matrix)?, fast, long))
     }
 
     fn factor(&mut self) -> Result<&ResidentFactor, Error> {
@@ -279,8 +279,8 @@ impl Resident {
             };
             let precision = place.precision.unwrap_or(own);
             let matrix = match (matrix, precision) {
-                (At::Host(Matrix::F64(a)), Precision::F32) => At::Host(Matrix::F32(owned(a.mapv(|v| v as f32)))),
-                (At::Host(Matrix::F32(a)), Precision::F64) => At::Host(Matrix::F64(owned(a.mapv(f64::from)))),
+                (At::Host(Matrix::F64(a)), Precision::F32) => At::Host(a.mapv(|v| v as f32).into()),
+                (At::Host(Matrix::F32(a)), Precision::F64) => At::Host(a.mapv(f64::from).into()),
                 // A matrix on a GPU is converted when its operands are created.
                 (matrix, _) => matrix,
             };
@@ -322,8 +322,4 @@ impl Resident {
     fn top_k<'py>(&self, py: Python<'py>, questions: &Bound<'py, PyAny>, count: usize) -> PyResult<Bound<'py, PyAny>> {
         self.ask(py, questions, Question::Best(count))
     }
-}
-
-fn owned<T>(matrix: Array2<T>) -> CowArray<'static, T, Ix2> {
-    matrix.into()
 }

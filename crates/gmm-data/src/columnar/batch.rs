@@ -1,30 +1,26 @@
-//! Converts record batches into a row-major matrix.
+//! Decides from a schema which fields are read, and into which type.
 
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Field, Schema};
-use gmm_model::Matrix;
-use ndarray::Array2;
 use serde_json::Value as Json;
 
-use super::values::{Value, flatten};
 use crate::error::Fault;
 use crate::table::find_columns;
-use crate::{DataWarning, Location, Problem, ReadOptions, Table, memory};
+use crate::{DataWarning, Location, Problem, ReadOptions, Table};
 
 /// The fields to read and the type to read them into, decided from the schema before any data are read.
 pub(super) struct Plan {
     /// Index in the file's schema of each field of the table, in the table's order.
     pub(super) fields: Vec<usize>,
-    names: Vec<String>,
+    pub(super) names: Vec<String>,
     /// Number of table columns of each field, if the schema determines it: a field of lists has one for each element.
-    widths: Vec<Option<usize>>,
+    pub(super) widths: Vec<Option<usize>>,
     /// Whether the table is `f32`.
-    single: bool,
+    pub(super) single: bool,
     /// The selected columns, if single elements of lists are among them.
     chosen: Option<Vec<Pick>>,
-    warnings: Vec<DataWarning>,
+    pub(super) warnings: Vec<DataWarning>,
 }
 
 /// A column of the table, or all columns of a field.
@@ -92,28 +88,13 @@ impl Plan {
     }
 
     /// Position in a projected batch of each field of the table.
-    fn positions(&self) -> Vec<usize> {
+    pub(super) fn positions(&self) -> Vec<usize> {
         let projection = self.projection();
         self.fields.iter().map(|c| projection.binary_search(c).expect("the projection holds it")).collect()
     }
 
-    /// Collects batches of the projected fields into a table; `n` is the number of rows that the file declares.
-    pub(super) fn collect(
-        &self,
-        batches: impl Iterator<Item = Result<RecordBatch, Fault>>,
-        n: usize,
-    ) -> Result<Table, Fault> {
-        let d: usize = self.widths.iter().map(|width| width.unwrap_or(1)).sum();
-        memory::check(TABLE, n as u128 * d as u128 * if self.single { 4 } else { 8 })?;
-        let table = if self.single { self.gather::<f32>(batches, n) } else { self.gather::<f64>(batches, n) }?;
-        if table.n_rows() != n {
-            return Err(Problem::Corrupt(format!("the file declares {n} rows but has {}", table.n_rows())).into());
-        }
-        self.pick(table)
-    }
-
     /// Selects the requested columns from those that were read.
-    fn pick(&self, table: Table) -> Result<Table, Fault> {
+    pub(super) fn pick(&self, table: Table) -> Result<Table, Fault> {
         let Some(chosen) = &self.chosen else { return Ok(table) };
         let names = table.names.clone().unwrap_or_default();
         let mut words = Vec::new();
@@ -130,76 +111,7 @@ impl Plan {
         Ok(table.select(&words).map_err(Problem::from)?)
     }
 
-    /// As [`collect`](Self::collect), for batches in memory, [`PIECE`] rows at a time.
-    pub(super) fn collect_all(&self, batches: &[RecordBatch]) -> Result<Table, Fault> {
-        let n = batches.iter().map(RecordBatch::num_rows).sum();
-        self.collect(pieces(batches).map(Ok), n)
-    }
-
-    /// Gathers the rows of all batches; `expected` is the total number of rows expected.
-    fn gather<T: Value>(
-        &self,
-        batches: impl Iterator<Item = Result<RecordBatch, Fault>>,
-        expected: usize,
-    ) -> Result<Table, Fault>
-    where
-        Matrix: From<Array2<T>>,
-    {
-        let positions = self.positions();
-        let mut widths = self.widths.clone();
-        let (mut values, mut n) = (Vec::<T>::new(), 0);
-        for batch in batches {
-            let batch = batch?;
-            let rows = batch.num_rows();
-            if rows == 0 {
-                continue;
-            }
-            let mut arrays = Vec::with_capacity(positions.len());
-            for (field, &position) in positions.iter().enumerate() {
-                if position >= batch.num_columns() {
-                    return Err(Problem::Corrupt("a record batch lacks columns of the schema".to_owned()).into());
-                }
-                let at = |(row, problem): (Option<usize>, _)| self.fault(field, row.map(|row| n + row), problem);
-                let (array, width) = flatten(batch.column(position), widths[field]).map_err(at)?;
-                widths[field] = Some(width);
-                arrays.push((array, width));
-            }
-            let d: usize = arrays.iter().map(|(_, width)| width).sum();
-            let grown = rows.checked_mul(d).ok_or_else(|| Problem::Corrupt("too many values".to_owned()))?;
-            // The first batch reserves memory for all rows.
-            let room = if n == 0 { expected.max(rows).saturating_mul(d) } else { grown };
-            memory::reserve(&mut values, room, TABLE)?;
-            let start = values.len();
-            values.resize(start + grown, T::default());
-            let mut first = 0;
-            for (field, (array, width)) in arrays.iter().enumerate() {
-                let out = &mut values[start..];
-                let at = |(i, problem): (Option<usize>, _)| self.fault(field, i.map(|i| n + i / width), problem);
-                if *width == 1 {
-                    T::fill(array, out.iter_mut().skip(first).step_by(d)).map_err(at)?;
-                } else {
-                    let slots = out.chunks_exact_mut(d).flat_map(|row| &mut row[first..first + width]);
-                    T::fill(array, slots).map_err(at)?;
-                }
-                first += width;
-            }
-            n += rows;
-        }
-        values.shrink_to_fit();
-        let names = self.names.iter().zip(&widths).zip(&self.widths);
-        let names: Vec<String> = names
-            .flat_map(|((name, &width), &known)| match width {
-                Some(1) if known == Some(1) => vec![name.clone()],
-                width => (0..width.unwrap_or(1)).map(|i| format!("{name}[{i}]")).collect(),
-            })
-            .collect();
-        let shape = (n, names.len());
-        let matrix = Array2::from_shape_vec(shape, values)
-            .map_err(|e| Fault::from(Problem::Corrupt(format!("shape {shape:?}: {e}"))))?;
-        Ok(Table { matrix: Matrix::from(matrix), names: Some(names), warnings: self.warnings.clone() })
-    }
-
-    fn fault(&self, field: usize, row: Option<usize>, problem: Problem) -> Fault {
+    pub(super) fn fault(&self, field: usize, row: Option<usize>, problem: Problem) -> Fault {
         let name = Some(self.names[field].clone());
         let place =
             Location { row: row.map(|r| r as u64), column: Some(self.fields[field]), name, ..Location::default() };
@@ -209,9 +121,6 @@ impl Plan {
 
 /// Maximum length of a list: each element becomes a named column, and no fit has this many.
 const WIDEST: usize = 1 << 20;
-
-/// The purpose of the memory, for error messages.
-const TABLE: &str = "the table";
 
 /// Returns the fields to read, and the columns to select from them if single list elements are requested: `emb[3]` is
 /// an element of the lists in `emb`, unless a column has that name.
@@ -285,18 +194,6 @@ fn not_numeric(column: usize, field: &Field, others: &[String]) -> Fault {
     let problem = Problem::Type { dtype: crate::error::one_line(&field.data_type().to_string()), why: others };
     let place = Location { column: Some(column), name: Some(field.name().clone()), ..Location::default() };
     Fault { place: Box::new(place), problem }
-}
-
-/// Number of rows transposed together. Each column in turn writes to all of these rows, so they should stay in the L2
-/// cache: 512 rows of 100 columns of f64 take 400 KiB.
-const PIECE: usize = 512;
-
-/// Splits the batches into batches of at most [`PIECE`] rows.
-fn pieces(batches: &[RecordBatch]) -> impl Iterator<Item = RecordBatch> {
-    batches.iter().flat_map(|batch| {
-        let starts = (0..batch.num_rows()).step_by(PIECE);
-        starts.map(|start| batch.slice(start, PIECE.min(batch.num_rows() - start)))
-    })
 }
 
 /// The schema of a table to be written, all columns of type `kind`.

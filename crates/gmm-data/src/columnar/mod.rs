@@ -3,7 +3,10 @@
 mod batch;
 mod bounds;
 mod footer;
+mod gather;
 mod ipc;
+mod ipc_stream;
+mod message;
 mod pages;
 mod read;
 mod stream;
@@ -11,6 +14,6 @@ mod thrift;
 mod values;
 mod write;
 
-pub(crate) use read::{read_arrow, read_parquet};
+pub(crate) use read::{read_arrow, read_arrow_stream, read_parquet};
 pub use stream::table_of_batches;
 pub(crate) use write::{Batches, Kind, write_batch, write_column, write_table};

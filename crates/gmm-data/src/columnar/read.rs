@@ -1,57 +1,36 @@
 //! Opens Parquet and Arrow IPC files, and contains panics of the libraries that read them.
 
 use std::cell::Cell;
-use std::fs::File;
-use std::io::{self, Read, Seek};
+use std::io::{self, BufRead, BufReader, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::Once;
 
+use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::arrow::{ARROW_SCHEMA_META_KEY, ProjectionMask};
-use parquet::file::reader::ChunkReader;
+use parquet::errors::ParquetError;
+use parquet::file::reader::{ChunkReader, Length};
 
 use super::batch::Plan;
 use super::footer::check_footer;
+use super::gather::Receive;
+use super::message::CONTINUATION;
 use super::pages::check_pages;
 use crate::error::{Fault, first_line};
-use crate::{Problem, ReadOptions, Table};
+use crate::input::Input;
+use crate::{Problem, ReadOptions, Table, memory};
 
-/// A Parquet file, on disk or in memory; reading it needs random access.
-pub(crate) enum Input {
-    Disk(File),
-    Memory(Vec<u8>),
+/// Reads a Parquet file, on all cores if it has several row groups.
+pub(crate) fn read_parquet(input: &Input, options: &ReadOptions) -> Result<Table, Fault> {
+    contained(|| parquet(input, options))
 }
 
-impl From<File> for Input {
-    fn from(file: File) -> Self {
-        Self::Disk(file)
-    }
-}
-
-impl From<Vec<u8>> for Input {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self::Memory(bytes)
-    }
-}
-
-/// Reads a Parquet file, row group by row group.
-pub(crate) fn read_parquet(input: Input, options: &ReadOptions) -> Result<Table, Fault> {
-    contained(|| match input {
-        Input::Disk(file) => parquet(|| file.try_clone(), options),
-        Input::Memory(bytes) => {
-            let bytes = bytes::Bytes::from(bytes);
-            parquet(|| Ok(bytes.clone()), options)
-        }
-    })
-}
-
-fn parquet<R: ChunkReader + 'static>(open: impl Fn() -> io::Result<R>, options: &ReadOptions) -> Result<Table, Fault> {
+fn parquet(input: &Input, options: &ReadOptions) -> Result<Table, Fault> {
     let corrupt = |e: parquet::errors::ParquetError| Fault::from(Problem::Corrupt(first_line(e)));
     // The footer is at the end, so an error about a missing footer names the file's length as the offset.
-    let input = open()?;
     let len = input.len();
-    check_footer(&input)?;
-    let load = |options| ArrowReaderMetadata::load(&input, options);
+    check_footer(input)?;
+    let load = |options| ArrowReaderMetadata::load(input, options);
     let metadata = load(ArrowReaderOptions::new()).map_err(|e| {
         // If loading works without the copy of Arrow's schema in the metadata, then that copy is broken.
         match load(ArrowReaderOptions::new().with_skip_arrow_metadata(true)) {
@@ -63,18 +42,32 @@ fn parquet<R: ChunkReader + 'static>(open: impl Fn() -> io::Result<R>, options: 
         }
     })?;
     let plan = Plan::new(metadata.schema(), options)?;
-    let rows = metadata
-        .metadata()
-        .row_groups()
-        .iter()
-        .try_fold(0usize, |rows, group| rows.checked_add(usize::try_from(group.num_rows()).ok()?));
-    let rows = rows.ok_or_else(|| Problem::Corrupt("a wrong number of rows in the footer".to_owned()))?;
-    let read = |plan: &Plan| {
-        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(open()?, metadata.clone());
+    let groups = metadata.metadata().row_groups();
+    let rows: Option<Vec<usize>> = groups.iter().map(|group| usize::try_from(group.num_rows()).ok()).collect();
+    let total = rows.as_ref().and_then(|rows| rows.iter().try_fold(0usize, |total, rows| total.checked_add(*rows)));
+    let wrong = || Problem::Corrupt("a wrong number of rows in the footer".to_owned());
+    let (rows, total) = rows.zip(total).ok_or_else(wrong)?;
+    let build = |plan: &Plan, group: Option<usize>| {
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(input.clone(), metadata.clone());
         let mask = ProjectionMask::roots(builder.parquet_schema(), plan.projection());
-        check_pages(&open()?, metadata.metadata(), &mask)?;
-        let batches = builder.with_projection(mask).build().map_err(corrupt)?;
-        plan.collect(batches.map(|batch| batch.map_err(|e| Problem::Corrupt(first_line(e)).into())), rows)
+        let builder = builder.with_projection(mask);
+        let builder = match group {
+            Some(group) => builder.with_row_groups(vec![group]),
+            None => builder,
+        };
+        let batches = builder.build().map_err(corrupt)?;
+        Ok::<_, Fault>(batches.map(|batch| batch.map_err(|e| Fault::from(Problem::Corrupt(first_line(e))))))
+    };
+    let read = |plan: &Plan| {
+        let mask = ProjectionMask::roots(metadata.parquet_schema(), plan.projection());
+        check_pages(input, metadata.metadata(), &mask)?;
+        let decode = |group, receive: &mut Receive<'_>| {
+            contained(|| build(plan, Some(group))?.try_for_each(|batch| receive(&batch?)))
+        };
+        match plan.collect_parts(&rows, decode) {
+            Some(table) => Ok(table),
+            None => plan.collect(build(plan, None)?, total),
+        }
     };
     read(&plan).map_err(|fault| {
         let Problem::Corrupt(_) = fault.problem else { return fault };
@@ -91,8 +84,58 @@ fn parquet<R: ChunkReader + 'static>(open: impl Fn() -> io::Result<R>, options: 
 }
 
 /// Reads Arrow IPC, file or stream form.
-pub(crate) fn read_arrow(reader: impl Read + Seek, options: &ReadOptions) -> Result<Table, Fault> {
-    contained(|| super::ipc::read(reader, options))
+pub(crate) fn read_arrow(input: &Input, options: &ReadOptions) -> Result<Table, Fault> {
+    contained(|| super::ipc::read(input, options))
+}
+
+/// Reads Arrow IPC from a stream: message by message if it has the stream form, else (the file form is read from its end)
+/// from a copy in memory.
+pub(crate) fn read_arrow_stream(mut reader: impl BufRead, options: &ReadOptions) -> Result<Table, Fault> {
+    if reader.fill_buf()?.starts_with(&CONTINUATION) {
+        contained(|| super::ipc_stream::read(reader, options))
+    } else {
+        read_arrow(&memory::read_all(reader, 0, "the stream")?.into(), options)
+    }
+}
+
+impl Length for Input {
+    fn len(&self) -> u64 {
+        self.len()
+    }
+}
+
+impl ChunkReader for Input {
+    type T = BufReader<Tail>;
+
+    fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
+        Ok(BufReader::new(Tail { input: self.clone(), at: start }))
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
+        if let Self::Memory(bytes) = self {
+            return bytes.get_bytes(start, length);
+        }
+        let mut bytes = vec![0; length];
+        let read = self.read_at(start, &mut bytes)?;
+        if read < length {
+            return Err(ParquetError::EOF(format!("Expected to read {length} bytes, read only {read}")));
+        }
+        Ok(bytes.into())
+    }
+}
+
+/// Reads the bytes of a file from an offset on.
+pub(crate) struct Tail {
+    input: Input,
+    at: u64,
+}
+
+impl Read for Tail {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read_at(self.at, out)?;
+        self.at += read as u64;
+        Ok(read)
+    }
 }
 
 thread_local! {
@@ -105,7 +148,7 @@ thread_local! {
 ///
 /// The panic message would also be printed, which would confuse the user. The first call therefore installs a panic
 /// hook that suppresses these panics and passes all others on to the previous hook.
-fn contained(read: impl FnOnce() -> Result<Table, Fault>) -> Result<Table, Fault> {
+pub(super) fn contained<T>(read: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
         let before = take_hook();

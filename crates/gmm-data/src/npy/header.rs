@@ -5,6 +5,7 @@
 
 use std::io::Read;
 
+use super::grid::Grid;
 use crate::Problem;
 use crate::error::{Fault, one_line};
 
@@ -70,6 +71,47 @@ impl Header {
         }
         let text = take(reader, len as usize, offset)?;
         Self::parse(&text, offset)
+    }
+
+    /// Checks that the file of `len` bytes has the promised values and no more.
+    pub(super) fn check_length(&self, len: u64) -> Result<(), Fault> {
+        let bytes = self.count as u64 * self.kind.size() as u64;
+        let end = self.offset.saturating_add(bytes);
+        if len < end {
+            let found = len.saturating_sub(self.offset);
+            let why = format!("the header promises {bytes} bytes of values, the file has {found}");
+            return Err(Fault::corrupt(len, why));
+        }
+        if len > end {
+            return Err(Fault::corrupt(end, format!("{} bytes after the last value", len - end)));
+        }
+        Ok(())
+    }
+
+    /// `(n, d)` of a two-dimensional array.
+    pub(super) fn shape_of_rows(&self) -> Result<(usize, usize), Problem> {
+        match self.shape[..] {
+            [n] => Err(Problem::OneDimensional { n }),
+            [n, d] => Ok((n, d)),
+            _ => Err(Problem::Dimensions { shape: self.shape.clone() }),
+        }
+    }
+
+    /// The `(n, d)` array and the columns to read.
+    pub(super) const fn grid<'a>(&self, (n, d): (usize, usize), columns: Option<&'a [usize]>) -> Grid<'a> {
+        // The orders of a single row or column are the same.
+        Grid { n, d, fortran: self.fortran && n > 1 && d > 1, columns }
+    }
+
+    /// Whether the values are read as `f32`.
+    pub(super) const fn is_single(&self) -> bool {
+        matches!(self.kind, Kind::F2 | Kind::F4)
+    }
+
+    /// The problem of a file that has only `bytes` bytes of values.
+    pub(super) fn ends_after(&self, bytes: u64) -> Fault {
+        let why = format!("the file ends after {} of {} values", bytes / self.kind.size() as u64, self.count);
+        Fault::corrupt(self.offset + bytes, why)
     }
 
     fn parse(text: &[u8], offset: u64) -> Result<Self, Fault> {

@@ -1,51 +1,67 @@
 //! NumPy's array files (npy) and archives of them (npz).
 
+mod file;
+mod grid;
 mod header;
+mod mapped;
 pub(crate) mod npz;
+mod number;
 mod values;
 mod write;
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{BufReader, Read};
 
-use gmm_model::Matrix;
 use ndarray::{Array2, ArrayD, IxDyn, ShapeBuilder};
 
 pub(crate) use write::{write_column, write_header, write_matrix, write_matrix_header, write_rows};
 
 use crate::error::Fault;
-use crate::{Array, Problem, ReadOptions, Table, memory};
+use crate::input::Input;
+use crate::{Array, ReadOptions, Table, memory};
+use grid::Grid;
 use header::Header;
 use values::{Length, Source, Values};
 
-/// Reads an `(n, d)` npy file. `len` is the file's length, if it is known; the header is checked against it before any
-/// allocation.
-pub(crate) fn read_table(reader: impl Read, len: Option<u64>, options: &ReadOptions) -> Result<Table, Fault> {
-    let length = len.map_or(Length::Unknown, Length::Known);
-    crate::read::select(Table::new(read_matrix(reader, length)?), options)
+/// Reads a regular `(n, d)` npy file, or maps it into memory if its bytes are the matrix. The header is checked against
+/// the file's length before any allocation.
+pub(crate) fn read_file(file: File, options: &ReadOptions) -> Result<Table, Fault> {
+    let header = Header::read(&mut BufReader::new(&file))?;
+    let (n, d) = header.shape_of_rows()?;
+    let input = Input::of_file(file)?;
+    header.check_length(input.len())?;
+    let columns = crate::read::columns(d, options)?;
+    let grid = header.grid((n, d), columns.as_deref());
+    if columns.is_none()
+        && !grid.fortran
+        && let Some(matrix) = mapped::map(&input, &header, (n, d))
+    {
+        return Ok(Table::new(matrix));
+    }
+    matrix(&header, &grid, file::read_rows(&input, &header, &grid)?)
 }
 
-/// Reads a two-dimensional npy file into a row-major matrix.
-fn read_matrix(mut reader: impl Read, length: Length) -> Result<Matrix, Fault> {
+/// Reads a stream that is an `(n, d)` npy file.
+pub(crate) fn read_stream(reader: impl Read, options: &ReadOptions) -> Result<Table, Fault> {
+    read_rows(reader, Length::Unknown, options)
+}
+
+fn read_rows(mut reader: impl Read, length: Length, options: &ReadOptions) -> Result<Table, Fault> {
     let header = Header::read(&mut reader)?;
-    let (n, d) = match header.shape[..] {
-        [n] => return Err(Problem::OneDimensional { n }.into()),
-        [n, d] => (n, d),
-        _ => return Err(Problem::Dimensions { shape: header.shape }.into()),
-    };
+    let (n, d) = header.shape_of_rows()?;
     let mut source = Source::new(reader, &header, length)?;
-    // An array in Fortran order is transposed while it is read if its size is certain; else it is read as stored and
-    // transposed in a copy.
-    let scatter = header.fortran && matches!(length, Length::Known(_)) && n > 1 && d > 1;
-    let values = if scatter { source.read_transposed(n, d)? } else { source.read()? };
-    if header.fortran && !scatter {
-        // The transposed copy needs this much again.
-        memory::check("the array in row-major order", values.bytes())?;
-    }
-    let shape = (n, d).set_f(header.fortran && !scatter);
+    let columns = crate::read::columns(d, options)?;
+    let grid = header.grid((n, d), columns.as_deref());
+    let values = source.read_rows(&grid)?;
+    matrix(&header, &grid, values)
+}
+
+fn matrix(header: &Header, grid: &Grid<'_>, values: Values) -> Result<Table, Fault> {
+    let shape = (grid.n, grid.width());
     let bad = |_| Fault::corrupt(header.offset, format!("shape {:?} is too large", header.shape));
     Ok(match values {
-        Values::F32(v) => Matrix::from(Array2::from_shape_vec(shape, v).map_err(bad)?),
-        Values::F64(v) => Matrix::from(Array2::from_shape_vec(shape, v).map_err(bad)?),
+        Values::F32(v) => Table::new(Array2::from_shape_vec(shape, v).map_err(bad)?),
+        Values::F64(v) => Table::new(Array2::from_shape_vec(shape, v).map_err(bad)?),
     })
 }
 

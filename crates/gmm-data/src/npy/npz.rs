@@ -1,7 +1,7 @@
 //! NumPy's npz archives: zip files of npy files.
 
 use std::fs::File;
-use std::io::{BufReader, Read, Seek};
+use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use ndarray::ArrayD;
@@ -97,33 +97,42 @@ pub(crate) fn read_table(reader: impl Read + Seek, options: &ReadOptions) -> Res
         let wanted = options.array.clone().unwrap_or_else(|| USUAL.join("' or '"));
         return Err(Problem::Array { wanted, found }.into());
     };
-    member(&mut archive, name, |reader, length| {
-        crate::read::select(Table::new(super::read_matrix(reader, length)?), options)
-    })
+    member(&mut archive, name, |reader, length| super::read_rows(reader, length, options))
 }
 
-fn open<R: Read + Seek>(reader: R) -> Result<ZipArchive<R>, Fault> {
-    ZipArchive::new(reader).map_err(fault)
+/// An archive and its length in bytes.
+struct Archive<R> {
+    zip: ZipArchive<R>,
+    len: u64,
 }
 
-fn names<R: Read + Seek>(archive: &ZipArchive<R>) -> Vec<String> {
-    archive.file_names().filter_map(|name| name.strip_suffix(".npy")).map(str::to_owned).collect()
+fn open<R: Read + Seek>(mut reader: R) -> Result<Archive<R>, Fault> {
+    let len = reader.seek(SeekFrom::End(0))?;
+    Ok(Archive { zip: ZipArchive::new(reader).map_err(fault)?, len })
+}
+
+fn names<R: Read + Seek>(archive: &Archive<R>) -> Vec<String> {
+    archive.zip.file_names().filter_map(|name| name.strip_suffix(".npy")).map(str::to_owned).collect()
 }
 
 /// The problem of an archive without arrays, which is often an archive of another kind.
-fn no_arrays<R: Read + Seek>(archive: &ZipArchive<R>) -> Problem {
-    if archive.file_names().any(|name| name.starts_with("xl/")) {
+fn no_arrays<R: Read + Seek>(archive: &Archive<R>) -> Problem {
+    if archive.zip.file_names().any(|name| name.starts_with("xl/")) {
         return Problem::Text("an Excel workbook: save the sheet as csv".to_owned());
     }
-    Problem::Text(match archive.file_names().next() {
+    Problem::Text(match archive.zip.file_names().next() {
         Some(first) => format!("it holds no arrays (npy), but '{}': unpack it first", one_line(first)),
         None => "it holds no arrays".to_owned(),
     })
 }
 
+/// Upper bound on the compression ratio of deflate: a symbol of 1 bit stands for 258 bytes at most, and needs another bit
+/// for its distance.
+const RATIO: u64 = 1032;
+
 /// Reads one member. The length in the archive's directory may be wrong, so the values are counted while they are read.
 fn member<R: Read + Seek, T>(
-    archive: &mut ZipArchive<R>,
+    archive: &mut Archive<R>,
     name: &str,
     read: impl FnOnce(&mut dyn Read, Length) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
@@ -131,8 +140,10 @@ fn member<R: Read + Seek, T>(
         fault.place.field = Some(name.to_owned());
         fault
     };
-    let file = archive.by_name(&format!("{name}.npy")).map_err(|e| in_array(fault(e)))?;
-    let promised = Length::Promised(file.size());
+    let file = archive.zip.by_name(&format!("{name}.npy")).map_err(|e| in_array(fault(e)))?;
+    let is_possible =
+        file.size() <= file.compressed_size().saturating_mul(RATIO) && file.compressed_size() <= archive.len;
+    let promised = Length::Promised { len: file.size(), is_possible };
     let mut reader = CountingReader { inner: BufReader::with_capacity(1 << 16, file), read: 0 };
     let result = read(&mut reader, promised);
     result.map_err(|mut fault| {

@@ -1,14 +1,14 @@
-//! Reads the values of an npy file, converting them on the fly.
+//! Reads the values of an npy file from a stream, converting them on the fly.
 
 use std::io::Read;
 
-use half::f16;
-
-use super::header::{Header, Kind};
+use super::grid::Grid;
+use super::header::Header;
+use super::number::Number;
 use crate::error::Fault;
 use crate::memory;
 
-/// Values in the file's order: `f32` for `f2` and `f4`, `f64` for all other types.
+/// Values in row-major order or in the file's: `f32` for `f2` and `f4`, `f64` for all other types.
 pub(super) enum Values {
     F32(Vec<f32>),
     F64(Vec<f64>),
@@ -25,107 +25,108 @@ impl Values {
 }
 
 /// Bytes converted at a time; a multiple of every type's size.
-const BLOCK: usize = 1 << 18;
+pub(super) const BLOCK: usize = 1 << 18;
 
-/// What is known about a file's length, in bytes, before it is read.
+/// What is known about the length of a stream, in bytes, before it is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Length {
-    /// The length of a regular file.
-    Known(u64),
-    /// The length in an archive's directory, which may be wrong.
-    Promised(u64),
+    /// The length in an archive's directory, which may be wrong. If `is_possible`, the archive has enough bytes for it,
+    /// and memory may be reserved for all of it.
+    Promised {
+        len: u64,
+        is_possible: bool,
+    },
     Unknown,
 }
 
-/// The part of a file after its header.
+/// The part of a stream after the header.
 pub(super) struct Source<'a, R> {
     reader: R,
     header: &'a Header,
-    known: bool,
+    is_possible: bool,
 }
 
 impl<'a, R: Read> Source<'a, R> {
     /// Checks the header against the length.
     pub(super) fn new(reader: R, header: &'a Header, length: Length) -> Result<Self, Fault> {
-        if let Length::Known(len) | Length::Promised(len) = length {
-            let bytes = header.count as u64 * header.kind.size() as u64;
-            let end = header.offset.saturating_add(bytes);
-            if len < end {
-                let why = format!(
-                    "the header promises {bytes} bytes of values, the file has {}",
-                    len.saturating_sub(header.offset)
-                );
-                return Err(Fault::corrupt(len, why));
+        let is_possible = match length {
+            Length::Promised { len, is_possible } => {
+                header.check_length(len)?;
+                is_possible
             }
-            if len > end {
-                return Err(Fault::corrupt(end, format!("{} bytes after the last value", len - end)));
-            }
-        }
-        Ok(Self { reader, header, known: matches!(length, Length::Known(_)) })
+            Length::Unknown => false,
+        };
+        Ok(Self { reader, header, is_possible })
     }
 
     /// Reads all values, in the file's order.
     pub(super) fn read(&mut self) -> Result<Values, Fault> {
-        let capacity = if self.known { self.header.count } else { 0 };
-        let bytes = self.bytes();
-        // Memory is checked once the first block has been read: a stream that ends earlier is reported as truncated,
-        // however much its header claims.
-        let check = |first: usize| if first == 0 { memory::check(WHAT, bytes) } else { Ok(()) };
-        if self.single() {
-            let mut out: Vec<f32> = reserve(capacity)?;
-            self.blocks(|first, block| {
-                check(first)?;
-                push(&mut out, block)
-            })?;
-            Ok(Values::F32(out))
-        } else {
-            let mut out: Vec<f64> = reserve(capacity)?;
-            self.blocks(|first, block| {
-                check(first)?;
-                push(&mut out, block)
-            })?;
-            Ok(Values::F64(out))
-        }
+        self.read_rows(&Grid { n: self.header.count, d: 1, fortran: false, columns: None })
     }
 
-    /// Reads all values of an `(n, d)` array in Fortran order into row-major order. Only for files of known length.
-    pub(super) fn read_transposed(&mut self, n: usize, d: usize) -> Result<Values, Fault> {
-        fn place<T: Copy>(out: &mut [T], first: usize, block: &[T], n: usize, d: usize) {
-            let (mut row, mut column) = (first % n, first / n);
-            for &value in block {
-                out[row * d + column] = value;
-                row += 1;
-                if row == n {
-                    (row, column) = (0, column + 1);
+    /// Reads the selected columns of an array, in row-major order.
+    pub(super) fn read_rows(&mut self, grid: &Grid<'_>) -> Result<Values, Fault> {
+        if self.header.is_single() { self.rows(grid).map(Values::F32) } else { self.rows(grid).map(Values::F64) }
+    }
+
+    fn rows<T: Number>(&mut self, grid: &Grid<'_>) -> Result<Vec<T>, Fault> {
+        let (len, is_possible) = (grid.len(), self.is_possible);
+        let mut out = Vec::new();
+        if !grid.fortran {
+            self.blocks(|first, block| {
+                if first == 0 {
+                    check::<T>(len)?;
+                    memory::reserve(&mut out, if is_possible { len } else { 0 }, WHAT)?;
                 }
+                // Without a possible length memory is reserved for the values read, never for what a header claims.
+                let end = grid.end(first + block.len());
+                let more = end - out.len();
+                memory::reserve(&mut out, more, WHAT)?;
+                if grid.columns.is_none() {
+                    out.extend_from_slice(block);
+                } else {
+                    out.resize(end, T::default());
+                    grid.place(first, block, &mut out);
+                }
+                Ok(())
+            })?;
+        } else if is_possible {
+            let slots = grid.slots();
+            self.blocks(|first, block| {
+                if first == 0 {
+                    out = memory::zeros(len, WHAT)?;
+                }
+                grid.each_column(first, block, |row, column, run| {
+                    if let Some(slot) = slots.get(column) {
+                        grid.place_column(row, slot, run, &mut out);
+                    }
+                });
+                Ok(())
+            })?;
+        } else {
+            // As stored, and then transposed in a copy.
+            let mut stored: Vec<T> = Vec::new();
+            let slots = grid.slots();
+            self.blocks(|first, block| {
+                if first == 0 {
+                    check::<T>(len)?;
+                }
+                let mut result = Ok(());
+                grid.each_column(first, block, |_, column, run| {
+                    if result.is_ok() && slots.get(column).is_some() {
+                        result = push(&mut stored, run);
+                    }
+                });
+                result
+            })?;
+            memory::check("the array in row-major order", size_of_val(&stored[..]) as u128)?;
+            out = memory::zeros(len, "the array in row-major order")?;
+            let columns = (0..grid.d).filter_map(|column| slots.get(column));
+            for (slot, column) in columns.zip(stored.chunks(grid.n.max(1))) {
+                grid.place_column(0, slot, column, &mut out);
             }
         }
-        if self.single() {
-            let mut out: Vec<f32> = reserve(n * d)?;
-            out.resize(n * d, 0.0);
-            self.blocks(|first, block| {
-                place(&mut out, first, block, n, d);
-                Ok(())
-            })?;
-            Ok(Values::F32(out))
-        } else {
-            let mut out: Vec<f64> = reserve(n * d)?;
-            out.resize(n * d, 0.0);
-            self.blocks(|first, block| {
-                place(&mut out, first, block, n, d);
-                Ok(())
-            })?;
-            Ok(Values::F64(out))
-        }
-    }
-
-    /// Size of the converted values in memory, in bytes.
-    const fn bytes(&self) -> u128 {
-        self.header.count as u128 * if self.single() { 4 } else { 8 }
-    }
-
-    const fn single(&self) -> bool {
-        matches!(self.header.kind, Kind::F2 | Kind::F4)
+        Ok(out)
     }
 
     /// Calls `each` for every block, with the index of its first value and its values.
@@ -139,9 +140,7 @@ impl<'a, R: Read> Source<'a, R> {
             bytes.clear();
             self.reader.by_ref().take((count * size) as u64).read_to_end(&mut bytes)?;
             if bytes.len() < count * size {
-                let end = self.header.offset + (first * size + bytes.len()) as u64;
-                let why = format!("the file ends after {} of {} values", first + bytes.len() / size, self.header.count);
-                return Err(Fault::corrupt(end, why));
+                return Err(self.header.ends_after((first * size + bytes.len()) as u64));
             }
             values.clear();
             T::decode(&bytes, self.header.kind, self.header.big_endian, &mut values);
@@ -149,7 +148,7 @@ impl<'a, R: Read> Source<'a, R> {
             first += count;
         }
         let mut extra = [0];
-        if !self.known && self.reader.read(&mut extra)? != 0 {
+        if self.reader.read(&mut extra)? != 0 {
             let end = self.header.offset + (self.header.count * size) as u64;
             return Err(Fault::corrupt(end, "bytes after the last value"));
         }
@@ -157,10 +156,10 @@ impl<'a, R: Read> Source<'a, R> {
     }
 }
 
-fn reserve<T>(count: usize) -> Result<Vec<T>, Fault> {
-    let mut out = Vec::new();
-    memory::reserve(&mut out, count, WHAT)?;
-    Ok(out)
+/// Checks memory for `len` values. Called once the first block has been read: a stream that ends earlier is reported as
+/// truncated, however much its header claims.
+fn check<T>(len: usize) -> Result<(), Fault> {
+    Ok(memory::check(WHAT, len as u128 * size_of::<T>() as u128)?)
 }
 
 /// Appends a block. Memory is reserved for the values read, never for the number that a header claims.
@@ -171,51 +170,4 @@ fn push<T: Copy>(out: &mut Vec<T>, block: &[T]) -> Result<(), Fault> {
 }
 
 /// The purpose of the memory, for error messages.
-const WHAT: &str = "the array";
-
-/// A type to which values are converted.
-trait Number: Sized {
-    /// Decodes `bytes` as values of type `kind` and appends them to `out`.
-    fn decode(bytes: &[u8], kind: Kind, big_endian: bool, out: &mut Vec<Self>);
-}
-
-/// Appends values of one type, converted by `$to`.
-macro_rules! each {
-    ($bytes:ident, $big:ident, $out:ident, $type:ty, $to:expr) => {{
-        let (chunks, _) = $bytes.as_chunks::<{ size_of::<$type>() }>();
-        if $big {
-            $out.extend(chunks.iter().map(|&b| $to(<$type>::from_be_bytes(b))));
-        } else {
-            $out.extend(chunks.iter().map(|&b| $to(<$type>::from_le_bytes(b))));
-        }
-    }};
-}
-
-impl Number for f32 {
-    fn decode(bytes: &[u8], kind: Kind, big: bool, out: &mut Vec<Self>) {
-        match kind {
-            Kind::F2 => each!(bytes, big, out, f16, f16::to_f32),
-            Kind::F4 => each!(bytes, big, out, f32, |v| v),
-            _ => unreachable!("other types become f64"),
-        }
-    }
-}
-
-impl Number for f64 {
-    fn decode(bytes: &[u8], kind: Kind, big: bool, out: &mut Vec<Self>) {
-        match kind {
-            Kind::F2 | Kind::F4 => unreachable!("these become f32"),
-            Kind::F8 => each!(bytes, big, out, f64, |v| v),
-            Kind::I1 => each!(bytes, big, out, i8, Self::from),
-            Kind::I2 => each!(bytes, big, out, i16, Self::from),
-            Kind::I4 => each!(bytes, big, out, i32, Self::from),
-            // As NumPy converts: rounded to nearest if 53 bits are not enough.
-            Kind::I8 => each!(bytes, big, out, i64, |v| v as Self),
-            Kind::U1 => each!(bytes, big, out, u8, Self::from),
-            Kind::U2 => each!(bytes, big, out, u16, Self::from),
-            Kind::U4 => each!(bytes, big, out, u32, Self::from),
-            Kind::U8 => each!(bytes, big, out, u64, |v| v as Self),
-            Kind::Bool => out.extend(bytes.iter().map(|&b| Self::from(u8::from(b != 0)))),
-        }
-    }
-}
+pub(super) const WHAT: &str = "the array";

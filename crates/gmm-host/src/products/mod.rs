@@ -14,6 +14,7 @@ mod scalar;
 mod tests;
 mod top;
 
+use gmm_model::RowArray;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, CowArray, Ix2};
 
 use crate::cpu::products::{NARROW, each, side, workspace_bytes};
@@ -103,13 +104,18 @@ impl<T: Scalar> ResidentMatrix<T> {
     /// [`Error::Device`] if the engine has no matrix products or the device fails; [`Error::Memory`].
     pub fn new(engine: &dyn Engine, matrix: impl Into<CowArray<'static, T, Ix2>>) -> Result<Self, Error> {
         let (matrix, multiplier) = (matrix.into(), engine.multiplier()?);
-        let matrix = if matrix.is_standard_layout() {
-            matrix
-        } else {
+        if !matrix.is_standard_layout() {
             memory::check("the matrix in row-major order", bytes::<T>(matrix.dim()))?;
-            matrix.as_standard_layout().into_owned().into()
-        };
-        Self::made(MatrixData::Host(matrix), multiplier)
+        }
+        Self::made(MatrixData::Host(matrix.into()), multiplier)
+    }
+
+    /// As [`new`](Self::new), for the array of a [`Matrix`](gmm_model::Matrix), such as a file mapped into memory.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if the engine has no matrix products or the device fails; [`Error::Memory`].
+    pub fn of_rows(engine: &dyn Engine, matrix: RowArray<T>) -> Result<Self, Error> {
+        Self::made(MatrixData::Host(matrix), engine.multiplier()?)
     }
 
     /// As [`new`](Self::new), to the same bits, for a matrix of either precision that is already in the memory of the

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use gmm_model::RowArray;
 use ndarray::{ArrayView2, CowArray, Ix2};
 
 use super::{Scalar, bytes};
@@ -149,7 +150,7 @@ pub(super) fn elsewhere() -> Error {
 
 /// The resident matrix, in host or GPU memory.
 pub(super) enum MatrixData<T: Scalar> {
-    Host(CowArray<'static, T, Ix2>),
+    Host(RowArray<T>),
     Device(DeviceData),
 }
 

@@ -1,0 +1,71 @@
+//! A file on disk or in memory, read at given offsets by several threads at once.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+/// A regular file, or bytes in memory. Clones share it, and no read moves a position that another read uses.
+#[derive(Clone)]
+pub(crate) enum Input {
+    /// The file and its length when it was opened.
+    Disk(Arc<File>, u64),
+    Memory(Bytes),
+}
+
+impl Input {
+    /// # Errors
+    /// If the system does not report the file's length.
+    pub(crate) fn of_file(file: File) -> io::Result<Self> {
+        let len = file.metadata()?.len();
+        Ok(Self::Disk(Arc::new(file), len))
+    }
+
+    /// Length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        match self {
+            Self::Disk(_, len) => *len,
+            Self::Memory(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Fills `out` with the bytes from `start`. Returns their number, which is smaller only at the end of the file.
+    pub(crate) fn read_at(&self, start: u64, out: &mut [u8]) -> io::Result<usize> {
+        let file = match self {
+            Self::Disk(file, _) => file,
+            Self::Memory(bytes) => {
+                let rest = usize::try_from(start).ok().and_then(|start| bytes.get(start..)).unwrap_or_default();
+                let len = rest.len().min(out.len());
+                out[..len].copy_from_slice(&rest[..len]);
+                return Ok(len);
+            }
+        };
+        let mut filled = 0;
+        while filled < out.len() {
+            match read_once(file, start + filled as u64, &mut out[filled..]) {
+                Ok(0) => break,
+                Ok(more) => filled += more,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(filled)
+    }
+}
+
+impl From<Vec<u8>> for Input {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Memory(bytes.into())
+    }
+}
+
+#[cfg(unix)]
+fn read_once(file: &File, start: u64, out: &mut [u8]) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, out, start)
+}
+
+#[cfg(windows)]
+fn read_once(file: &File, start: u64, out: &mut [u8]) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_read(file, out, start)
+}

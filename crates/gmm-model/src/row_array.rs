@@ -1,0 +1,118 @@
+//! The array of a [`Matrix`](crate::Matrix): owned, borrowed, or a view of memory that another value owns.
+
+use std::fmt;
+use std::ops::Deref;
+use std::slice;
+use std::sync::Arc;
+
+use ndarray::{Array2, ArrayRef, ArrayView2, CowArray, ErrorKind, Ix2, ShapeError};
+
+/// An `(n, d)` array in row-major order.
+///
+/// The values are owned, or borrowed for `'static`, or belong to a shared owner (see [`shared`](Self::shared)), for
+/// example a file mapped into memory, which lives as long as this array and its clones. A clone copies owned values
+/// only. All of ndarray's read-only methods are available.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use gmm_model::{Matrix, RowArray};
+///
+/// let owner = Arc::new(vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+/// let rows = RowArray::shared(owner, (3, 2))?;
+/// assert_eq!(rows.row(1).to_vec(), [3.0, 4.0]);
+/// assert_eq!(Matrix::from(rows).dim(), (3, 2));
+/// # Ok::<(), ndarray::ShapeError>(())
+/// ```
+pub struct RowArray<T: 'static> {
+    /// Never leaves this type with its lifetime: a view may be valid only as long as `owner`.
+    values: CowArray<'static, T, Ix2>,
+    owner: Option<Owner>,
+}
+
+type Owner = Arc<dyn Send + Sync>;
+
+impl<T: 'static> RowArray<T> {
+    /// A view of the values of `owner`, `(n * d,)` in row-major order. The array shares ownership, and makes no copy.
+    ///
+    /// # Errors
+    /// [`ShapeError`] if the number of values is not `n * d`.
+    pub fn shared<O>(owner: Arc<O>, (n, d): (usize, usize)) -> Result<Self, ShapeError>
+    where
+        O: AsRef<[T]> + Send + Sync + 'static,
+    {
+        let values: &[T] = (*owner).as_ref();
+        // SAFETY: the values are borrowed from `*owner`. That value neither moves nor is dropped or borrowed mutably
+        // while this array or a clone holds a reference to it, and `values` is only lent for as long as `self`.
+        let values: &'static [T] = unsafe { slice::from_raw_parts(values.as_ptr(), values.len()) };
+        if n.checked_mul(d) != Some(values.len()) {
+            return Err(ShapeError::from_kind(ErrorKind::IncompatibleShape));
+        }
+        Ok(Self { values: ArrayView2::from_shape((n, d), values)?.into(), owner: Some(owner) })
+    }
+
+    /// Whether the values belong to a shared owner.
+    pub const fn is_shared(&self) -> bool {
+        self.owner.is_some()
+    }
+}
+
+impl<T: Clone + 'static> RowArray<T> {
+    fn standard(values: CowArray<'static, T, Ix2>) -> Self {
+        let is_standard = values.is_standard_layout();
+        let values = if is_standard { values } else { values.as_standard_layout().into_owned().into() };
+        Self { values, owner: None }
+    }
+
+    /// The values as an array of their own; a copy unless they are owned.
+    pub fn into_owned(self) -> Array2<T> {
+        self.values.into_owned()
+    }
+}
+
+impl<T: 'static> Deref for RowArray<T> {
+    type Target = ArrayRef<T, Ix2>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.values
+    }
+}
+
+impl<T: Clone + 'static> Clone for RowArray<T> {
+    fn clone(&self) -> Self {
+        Self { values: self.values.clone(), owner: self.owner.clone() }
+    }
+}
+
+impl<T: fmt::Debug + 'static> fmt::Debug for RowArray<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.values.fmt(f)
+    }
+}
+
+impl<T: PartialEq + 'static> PartialEq for RowArray<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.values == other.values
+    }
+}
+
+/// Makes no copy if the array is in row-major order.
+impl<T: Clone + 'static> From<Array2<T>> for RowArray<T> {
+    fn from(values: Array2<T>) -> Self {
+        Self::standard(values.into())
+    }
+}
+
+/// Makes no copy if the array is in row-major order.
+impl<T: Clone + 'static> From<ArrayView2<'static, T>> for RowArray<T> {
+    fn from(values: ArrayView2<'static, T>) -> Self {
+        Self::standard(values.into())
+    }
+}
+
+/// Makes no copy if the array is in row-major order.
+impl<T: Clone + 'static> From<CowArray<'static, T, Ix2>> for RowArray<T> {
+    fn from(values: CowArray<'static, T, Ix2>) -> Self {
+        Self::standard(values)
+    }
+}
