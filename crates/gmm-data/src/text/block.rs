@@ -201,9 +201,10 @@ mod tests {
         let slots = [None, Some(1), None, Some(0)];
         let layout = Layout::new(COMMA, 4, Some(&slots), 2).unwrap();
         assert_eq!(parsed(layout, "a b,1,,2\né#,3,NA,4\r\n"), Some((2, vec![2.0, 1.0, 4.0, 3.0])));
+        assert_eq!(parsed(layout, "a\r2,1,,2\n"), None);
         let layout = Layout::new(BLANKS, 4, Some(&slots), 2).unwrap();
         assert_eq!(parsed(layout, "a 1 - 2\n é# 3 NA 4 \r\n"), Some((2, vec![2.0, 1.0, 4.0, 3.0])));
-        for block in ["a 1 - \n", "a 1 \x0c - 2\n", "a 1 - 2 5\n"] {
+        for block in ["a 1 - \n", "a 1 \x0c 2\n", "a 1 - 2 5\n"] {
             assert_eq!(parsed(layout, block), None, "{block:?}");
         }
     }
