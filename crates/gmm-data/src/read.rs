@@ -82,23 +82,31 @@ pub fn read_table(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Table
 /// As [`read_table`].
 ///
 /// Cost: as [`read_table`]. In addition, npz, parquet and Arrow's file form are buffered whole in memory beside the matrix,
-/// because they must be read out of order, and of Arrow's stream form a record batch at a time; for text and for npy in Fortran order, memory peaks at twice the matrix.
+/// because they must be read out of order, and of Arrow's stream form a record batch at a time; for npy in Fortran order,
+/// memory peaks at twice the matrix. For text it peaks a quarter above the matrix, or at twice the matrix where the
+/// allocator has to move it as it grows.
 pub fn read_stream(reader: impl Read, name: &str, options: &ReadOptions) -> Result<Table, FileError> {
-    from_stream(reader, options.format, options).map(|table| table.of(name)).map_err(|fault| fault.in_named(name))
+    from_stream(reader, None, options.format, options).map(|table| table.of(name)).map_err(|fault| fault.in_named(name))
 }
 
-fn from_stream(mut reader: impl Read, format: Option<Format>, options: &ReadOptions) -> Result<Table, Fault> {
+/// Reads a stream of `size` bytes, if that is known.
+fn from_stream(
+    mut reader: impl Read,
+    size: Option<u64>,
+    format: Option<Format>,
+    options: &ReadOptions,
+) -> Result<Table, Fault> {
     let start = first_bytes(&mut reader)?;
     let compression = Compression::of_bytes(&start);
     let whole = Cursor::new(start).chain(reader);
-    let Some(compression) = compression else { return from_plain(Box::new(whole), format, options) };
+    let Some(compression) = compression else { return from_plain(Box::new(whole), size, format, options) };
     let read = || {
         let mut inner = compression.reader(whole)?;
         let start = first_bytes(&mut inner)?;
         if Compression::of_bytes(&start).is_some() {
             return Err(compression.twice().into());
         }
-        from_plain(Box::new(Cursor::new(start).chain(inner)), format, options)
+        from_plain(Box::new(Cursor::new(start).chain(inner)), None, format, options)
     };
     read().map_err(|fault| compression.explained(fault))
 }
@@ -111,13 +119,18 @@ fn first_bytes(reader: &mut dyn Read) -> io::Result<Vec<u8>> {
 }
 
 /// Reads an uncompressed stream; `whole` begins with a cursor over its first bytes.
-fn from_plain(whole: Box<dyn Read + '_>, format: Option<Format>, options: &ReadOptions) -> Result<Table, Fault> {
+fn from_plain(
+    whole: Box<dyn Read + '_>,
+    size: Option<u64>,
+    format: Option<Format>,
+    options: &ReadOptions,
+) -> Result<Table, Fault> {
     let mut whole = BufReader::with_capacity(BUFFER, whole);
     let start = whole.fill_buf()?;
     let format = format.unwrap_or_else(|| Format::of_bytes(start));
     let start = start[..start.len().min(content::START)].to_vec();
     let table = match format {
-        Format::Csv | Format::Tsv | Format::Txt => text::read(whole, format, options),
+        Format::Csv | Format::Tsv | Format::Txt => text::read(whole, size, format, options),
         Format::Npy => npy::read_stream(whole, options),
         Format::Npz => npy::npz::read_table(Cursor::new(memory::read_all(whole, 0, "the stream")?), options),
         Format::Parquet => columnar::read_parquet(&memory::read_all(whole, 0, "the stream")?.into(), options),
@@ -151,9 +164,12 @@ pub fn read_bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, FileError> {
 
 fn from_file(path: &Path, options: &ReadOptions) -> Result<Table, Fault> {
     let file = File::open(path)?;
-    if file.metadata()?.is_dir() {
+    let meta = file.metadata()?;
+    if meta.is_dir() {
         return Err(io::Error::from(io::ErrorKind::IsADirectory).into());
     }
+    // Only a regular file has a length to compare a header's claims with; a pipe has none.
+    let len = meta.is_file().then_some(meta.len());
     let inner = Compression::inner_path(path);
     let format = match (options.format, &inner) {
         (Some(format), _) => Some(format),
@@ -163,12 +179,12 @@ fn from_file(path: &Path, options: &ReadOptions) -> Result<Table, Fault> {
     };
     let format = match format {
         // Only a regular file has a length, and can be read out of order; a pipe is a stream.
-        Some(format) if inner.is_none() && !format.is_text() && file.metadata()?.is_file() => format,
+        Some(format) if inner.is_none() && !format.is_text() && len.is_some() => format,
         // Text may be compressed even if the name does not say so.
-        format => return from_stream(file, format, options),
+        format => return from_stream(file, len, format, options),
     };
     let table = match format {
-        Format::Csv | Format::Tsv | Format::Txt => text::read(BufReader::with_capacity(BUFFER, file), format, options),
+        Format::Csv | Format::Tsv | Format::Txt => unreachable!("text was read as a stream"),
         Format::Npy => npy::read_file(file, options),
         Format::Npz => npy::npz::read_table(BufReader::new(file), options),
         Format::Parquet => columnar::read_parquet(&Input::of_file(file)?, options),

@@ -31,6 +31,16 @@ impl<R: BufRead> Lines<R> {
         Self { reader, buffer: Vec::new(), read: 0, comment: None, begun: false }
     }
 
+    /// The reader, at the start of the next line.
+    pub(super) const fn reader(&mut self) -> &mut R {
+        &mut self.reader
+    }
+
+    /// Counts lines that were read from [`reader`](Self::reader).
+    pub(super) const fn count(&mut self, lines: u64) {
+        self.read += lines;
+    }
+
     /// Returns the next non-blank line and the number of the line on which it starts. A quoted field may span line
     /// breaks. A quote that is never closed is an error, since it would swallow the rest of the file.
     pub(super) fn next(&mut self) -> Result<Option<(u64, &[u8])>, Fault> {

@@ -1,13 +1,18 @@
 //! Text tables: csv, tsv and similar formats.
 
 mod advice;
+mod block;
+mod blocks;
 mod dialect;
 mod doubts;
 mod encoding;
 mod lines;
 mod number;
 mod read;
+#[cfg(test)]
+mod tests;
 mod thousands;
+mod unread;
 mod write;
 
 pub(crate) use read::read;

@@ -52,7 +52,7 @@ pub(super) fn kind(field: &[u8], notation: Notation) -> Kind {
 }
 
 /// Maximum length of a number in bytes: more than any program writes, even an f64 with all its digits.
-const MOST: usize = 1100;
+pub(super) const MOST: usize = 1100;
 
 /// Parses a number with a decimal point, or a whole number.
 pub(super) fn plain(field: &[u8]) -> Option<f64> {
@@ -60,7 +60,11 @@ pub(super) fn plain(field: &[u8]) -> Option<f64> {
     if field.len() > MOST {
         return None;
     }
-    std::str::from_utf8(field).ok()?.parse().ok()
+    // It accepts a subset of what `parse` accepts, and rounds correctly, in less than half the time.
+    match fast_float2::parse_partial::<f64, _>(field) {
+        Ok((value, len)) if len == field.len() && value.is_finite() => Some(value),
+        _ => std::str::from_utf8(field).ok()?.parse().ok(),
+    }
 }
 
 fn without_point(field: &[u8]) -> Option<f64> {

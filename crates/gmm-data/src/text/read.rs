@@ -7,21 +7,47 @@ use ndarray::Array2;
 
 use super::Decimal;
 use super::advice::Sampled;
+use super::block::Layout;
+use super::blocks::{Blocks, End};
 use super::dialect::{Dialect, Line, excel_separator};
 use super::doubts::Reading;
 use super::encoding::{utf8, windows_1252};
 use super::lines::{Fields, Lines, is_comment};
 use super::number::{Notation, number, plain, with_comma};
 use super::thousands::{Commas, is_ambiguous};
+use super::unread::Unread;
 use crate::error::{Fault, visible};
 use crate::{DataWarning, Format, Location, Problem, ReadOptions, Table, memory};
 
-/// Reads a text table as an `(n, d)` matrix, always `f64`.
+/// Reads a text table as an `(n, d)` matrix, always `f64`. `size` is the text's length in bytes, if it is known; it
+/// need not be exact.
 ///
-/// Cost: one pass; 8 bytes per value, and temporarily twice that while the vector grows.
-pub(crate) fn read(reader: impl BufRead, format: Format, options: &ReadOptions) -> Result<Table, Fault> {
+/// Lines are read and split by [`Lines`] and [`Rows::push`] as far as that is needed: for the first lines, and wherever
+/// the text is not plain. Blocks of plain rows are parsed on several threads, with the same result.
+///
+/// Cost: one pass; 8 bytes per value, and a few blocks of text. Without `size`, up to an eighth more while the matrix
+/// grows, and twice as much where the allocator has to move it.
+pub(crate) fn read(
+    reader: impl BufRead,
+    size: Option<u64>,
+    format: Format,
+    options: &ReadOptions,
+) -> Result<Table, Fault> {
+    read_in(reader, size, format, options, Blocks::new)
+}
+
+/// [`read`] with the given way to read blocks, made from the length of the longest sampled line; `None` reads all lines
+/// one by one.
+pub(super) fn read_in(
+    reader: impl BufRead,
+    size: Option<u64>,
+    format: Format,
+    options: &ReadOptions,
+    blocks: impl FnOnce(usize) -> Option<Blocks>,
+) -> Result<Table, Fault> {
     let (text, binary) = utf8(reader)?;
-    read_lines(Lines::new(text), format, options).map_err(|fault| match (binary, &fault.problem) {
+    let table = read_lines(Lines::new(Unread::new(text)), size, format, options, blocks);
+    table.map_err(|fault| match (binary, &fault.problem) {
         (None, _) | (_, Problem::Io(_) | Problem::Memory { .. }) => fault,
         (Some(byte), _) => Problem::Text(format!(
             "not text, since it has bytes such as 0x{byte:02x}: save the table as csv, or give its format with --format"
@@ -30,7 +56,13 @@ pub(crate) fn read(reader: impl BufRead, format: Format, options: &ReadOptions) 
     })
 }
 
-fn read_lines(mut lines: Lines<impl BufRead>, format: Format, options: &ReadOptions) -> Result<Table, Fault> {
+fn read_lines(
+    mut lines: Lines<Unread<impl BufRead>>,
+    size: Option<u64>,
+    format: Format,
+    options: &ReadOptions,
+    blocks: impl FnOnce(usize) -> Option<Blocks>,
+) -> Result<Table, Fault> {
     let (sample, excel) = sample(&mut lines)?;
     let Some((_, first)) = sample.first() else { return Err(Problem::NoRows.into()) };
     let second = sample.get(1).map(|(_, bytes)| &bytes[..]);
@@ -66,10 +98,9 @@ fn read_lines(mut lines: Lines<impl BufRead>, format: Format, options: &ReadOpti
         let pushed = rows.push(*line, bytes);
         pushed.map_err(|fault| if i == 0 { neither_names_nor_data(fault, bytes, dialect, options) } else { fault })?;
     }
+    let blocks = blocks(sample.iter().map(|(_, line)| line.len()).max().unwrap_or(0));
     drop(sample);
-    while let Some((line, bytes)) = lines.next()? {
-        rows.push(line, bytes)?;
-    }
+    rows.read(&mut lines, size, blocks)?;
     rows.finish(guessed_row, options)
 }
 
@@ -134,6 +165,7 @@ struct Rows {
     chosen: Vec<usize>,
     /// Number of leading entries of `chosen` that an error may suggest excluding: all except [`ReadOptions::last`].
     optional: usize,
+    /// The values of the rows so far, `n*d`, and room for more, which holds anything.
     values: Vec<f64>,
     n: usize,
     commas: Commas,
@@ -165,19 +197,75 @@ impl Rows {
         Ok(Self { dialect, sampled, names, fields, skipped, slots, chosen, optional, values, n: 0, commas, warnings })
     }
 
+    /// Reads all other rows: in blocks where they are plain, else line by line.
+    fn read(
+        &mut self,
+        lines: &mut Lines<Unread<impl BufRead>>,
+        size: Option<u64>,
+        mut blocks: Option<Blocks>,
+    ) -> Result<(), Fault> {
+        // Number of bytes to read line by line before a block is tried.
+        let mut wait = if blocks.is_some() { 0 } else { u64::MAX };
+        loop {
+            let until = lines.reader().position().saturating_add(wait);
+            while lines.reader().position() < until {
+                let Some((line, bytes)) = lines.next()? else { return Ok(()) };
+                self.push(line, bytes)?;
+            }
+            let Some(blocks) = &mut blocks else { continue };
+            let position = lines.reader().position();
+            let end = self.read_blocks(lines, size, blocks);
+            let parsed = lines.reader().position() - position;
+            wait = match end {
+                Some(End::Text) => return Ok(()),
+                Some(End::Room) if parsed > 0 => 0,
+                // At least the block that is not plain. If most blocks are not, few are tried.
+                _ => if parsed > wait { 0 } else { wait.saturating_mul(2) }.max(blocks.size as u64),
+            };
+        }
+    }
+
+    /// Reads blocks while they are plain and fit into memory; `None` if none can be read.
+    fn read_blocks(
+        &mut self,
+        lines: &mut Lines<Unread<impl BufRead>>,
+        size: Option<u64>,
+        blocks: &mut Blocks,
+    ) -> Option<End> {
+        let (d, start) = (self.chosen.len(), self.n * self.chosen.len());
+        let layout = Layout::new(self.dialect, self.fields, self.slots.as_deref(), d)?;
+        let position = lines.reader().position();
+        let left = size.and_then(|size| size.checked_sub(position)).filter(|&left| left > 0);
+        // Values in the next bytes, if the rows there are about as long as those so far.
+        let values = |bytes: u64| {
+            let rows = bytes as f64 * self.n as f64 / position.max(1) as f64;
+            (rows * 1.03 + 8.0) as usize * d
+        };
+        let window = 2 * blocks.window() as u64;
+        let least = left.unwrap_or(window).min(window);
+        let more = left.unwrap_or(position / 8).max(least);
+        make_room(&mut self.values, start, values(least), values(more))?;
+        let filled = blocks.fill(lines.reader(), layout, &mut self.values[start..]);
+        self.n += filled.rows;
+        lines.count(filled.lines);
+        Some(filled.end)
+    }
+
     fn push(&mut self, line: u64, bytes: &[u8]) -> Result<(), Fault> {
         /// Number of values to reserve at a time if there is not enough memory to double the capacity.
         const STEP: usize = 1 << 16;
         let d = self.chosen.len();
-        if self.values.capacity() - self.values.len() < d {
-            let room = memory::reserve(&mut self.values, d.max(STEP), "the table");
-            room.map_err(|problem| self.fault(line, None, problem, bytes))?;
-        }
-        let start = self.values.len();
-        let mut found = 0;
-        if self.slots.is_some() {
+        let start = self.n * d;
+        if self.values.len() < start + d {
+            if self.values.capacity() < start + d {
+                self.values.truncate(start);
+                let room = memory::reserve(&mut self.values, d.max(STEP), "the table");
+                room.map_err(|problem| self.fault(line, None, problem, bytes))?;
+            }
             self.values.resize(start + d, 0.0);
         }
+        self.values[start..start + d].fill(0.0);
+        let mut found = 0;
         for field in self.dialect.fields(bytes) {
             let slot = match &self.slots {
                 Some(slots) => slots.get(found).copied().flatten(),
@@ -194,11 +282,7 @@ impl Rows {
                 if self.dialect.notation == Notation::Known(Decimal::Comma) {
                     self.commas.see(line, field.value());
                 }
-                if self.slots.is_some() {
-                    self.values[start + slot] = value;
-                } else {
-                    self.values.push(value);
-                }
+                self.values[start + slot] = value;
             }
             found += 1;
         }
@@ -209,9 +293,14 @@ impl Rows {
         Ok(())
     }
 
+    /// The values of all rows, and of the row being read; those that follow in that row are 0.
+    fn so_far(&self) -> &[f64] {
+        &self.values[..(self.n + 1) * self.chosen.len()]
+    }
+
     /// Parses a number with a decimal comma, if all numbers so far are whole; the decimal sign is then a comma.
     fn late_comma(&mut self, field: &[u8]) -> Option<f64> {
-        if self.dialect.notation != Notation::Open || !self.values.iter().all(|value| value.fract() == 0.0) {
+        if self.dialect.notation != Notation::Open || !self.so_far().iter().all(|value| value.fract() == 0.0) {
             return None;
         }
         let value = with_comma(field)?;
@@ -247,7 +336,7 @@ impl Rows {
                 self.names.as_deref(),
             ),
             (Problem::NotNumber { text }, _) => {
-                let decimals = self.values.iter().any(|value| value.is_finite() && value.fract() != 0.0);
+                let decimals = self.so_far().iter().any(|value| value.is_finite() && value.fract() != 0.0);
                 self.sampled.not_number(text, self.dialect.notation, decimals)
             }
             (problem, _) => problem,
@@ -258,6 +347,7 @@ impl Rows {
         if self.n == 0 {
             return Err(Problem::NoRows.into());
         }
+        self.values.truncate(self.n * self.chosen.len());
         // Growth by doubling can leave up to half of the capacity unused.
         self.values.shrink_to_fit();
         let matrix = Array2::from_shape_vec((self.n, self.chosen.len()), self.values).expect("n rows of d values");
@@ -275,4 +365,25 @@ impl Rows {
         };
         Ok(Table { matrix, names, warnings: self.warnings })
     }
+}
+
+/// Makes room for more values after the first `used`, which are kept: for `least`, and if there is too little of it, for
+/// `more`. The room holds anything. Returns `None` if there is not enough memory.
+fn make_room(values: &mut Vec<f64>, used: usize, least: usize, more: usize) -> Option<()> {
+    if values.len() - used >= least {
+        return Some(());
+    }
+    // The few values so far are copied to memory that the system keeps zero, which costs nothing before it is written.
+    if used < more / 8 {
+        let len = used.checked_add(more)?;
+        memory::check("the table", 8 * len as u128).ok()?;
+        let mut zeros = bytemuck::try_zeroed_vec(len).ok()?;
+        zeros[..used].copy_from_slice(&values[..used]);
+        *values = zeros;
+        return Some(());
+    }
+    values.truncate(used);
+    memory::reserve(values, more, "the table").ok()?;
+    values.resize(used + more, 0.0);
+    Some(())
 }
