@@ -9,6 +9,7 @@ mod marginal;
 mod numerics;
 mod properties;
 mod sampling;
+mod shared;
 mod synthetic;
 
 use gmm_model::{CovarianceType, Covariances, MStep, Mixture, ModelError, SyntheticOptions, m_step, reference};
