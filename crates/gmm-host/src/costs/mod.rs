@@ -106,16 +106,19 @@ pub(crate) struct Speeds {
 const CPU_SPEED: f64 = 10e9;
 
 /// Seconds that a GPU takes to open, before it is measured.
-const OPEN_SECONDS: f64 = 0.4;
+const OPEN_SECONDS: f64 = 0.3;
+
+/// Seconds that a program needs at its end to close the GPU, if it opened it.
+const CLOSE_SECONDS: f64 = 0.1;
 
 /// Estimates for some work, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimates {
     /// On the CPU.
     pub cpu: f64,
-    /// On a GPU, including the time to open it.
+    /// On a GPU, including the time to open and close it.
     pub gpu: f64,
-    /// The part of `gpu` until the GPU is open.
+    /// The part of `gpu` to open and close it.
     pub open: f64,
 }
 
@@ -127,7 +130,8 @@ impl Estimates {
         const FIRST_LAUNCHES: f64 = 0.5e-3;
         const GPU_SPEED: f64 = 3e12;
         let gpu = FIRST_LAUNCHES + work.bytes * 0.2e-9 + work.passes * 15e-6 + work.operations / GPU_SPEED;
-        Self { cpu, gpu: gpu + speeds.open, open: speeds.open }
+        let open = if speeds.open > 0.0 { speeds.open + CLOSE_SECONDS } else { 0.0 };
+        Self { cpu, gpu: gpu + open, open }
     }
 
     /// Whether the GPU is expected to be done first.
@@ -140,7 +144,7 @@ impl fmt::Display for Estimates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [cpu, gpu, open] = [self.cpu, self.gpu, self.open].map(Duration::from_secs_f64);
         write!(f, "about {cpu:.1?} on the CPU, {gpu:.1?} on a GPU")?;
-        if self.open > 0.0 { write!(f, " ({open:.1?} of it to open the GPU)") } else { Ok(()) }
+        if self.open > 0.0 { write!(f, " ({open:.1?} of it to open and close the GPU)") } else { Ok(()) }
     }
 }
 
@@ -185,9 +189,11 @@ pub(crate) fn keep_open_seconds(seconds: f64) {
 /// `f64` multiply-adds per second and thread of the CPU engine.
 #[cfg(any(feature = "cuda", test))]
 fn cpu_speed(engine: &CpuEngine, threads: usize) -> Result<f64, Error> {
-    const SHAPE: (usize, usize, usize) = (8192, 8, 8);
+    /// Enough rows for each thread that starting the threads does not count.
+    const ROWS: usize = 4096;
+    const SHAPE: (usize, usize) = (8, 8);
     const PASSES: usize = 4;
-    let (n, d, k) = SHAPE;
+    let (n, (d, k)) = (ROWS * threads, SHAPE);
     let mixture = synthetic(k, d, CovarianceType::Full, 0, &SyntheticOptions::default())?;
     // Any rows near the means will do: the time does not depend on the values.
     let rows = Array2::from_shape_fn((n, d), |(i, j)| mixture.means()[[i % k, j]] + ((i * 7 + j) % 13) as f64 / 13.0);
@@ -246,7 +252,7 @@ mod tests {
     #[test]
     fn estimates_are_said_with_their_units() {
         let text = Estimates { cpu: 0.0012, gpu: 0.45, open: 0.4 }.to_string();
-        assert_eq!(text, "about 1.2ms on the CPU, 450.0ms on a GPU (400.0ms of it to open the GPU)");
+        assert_eq!(text, "about 1.2ms on the CPU, 450.0ms on a GPU (400.0ms of it to open and close the GPU)");
         assert_eq!(Estimates { cpu: 2.0, gpu: 0.5, open: 0.0 }.to_string(), "about 2.0s on the CPU, 500.0ms on a GPU");
     }
 
