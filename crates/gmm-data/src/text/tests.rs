@@ -182,7 +182,12 @@ fn read_cases() -> impl Strategy<Value = ReadCase> {
 
 fn blocks() -> impl Strategy<Value = Blocks> {
     let size = prop_oneof![1..40usize, 40..400usize, 400..4000usize];
-    (size, 1..4usize, 0..3usize).prop_map(|(size, threads, alone)| Blocks { size, threads, alone })
+    (size, 1..4usize, 0..3usize, select(vec![0, 0, 300])).prop_map(|(size, threads, alone, after)| Blocks {
+        size,
+        after,
+        threads: Some(threads),
+        alone,
+    })
 }
 
 proptest! {
@@ -231,7 +236,10 @@ fn each_oddity_deep_in_a_table_is_read_or_reported_as_without_blocks() {
                 let mut lines: Vec<String> = (0..200).map(row).collect();
                 lines.insert(150, odd.to_owned());
                 let text = lines.join("\n").replace('_', separator);
-                for blocks in [Blocks { size: 100, threads: 2, alone: 1 }, Blocks { size: 700, threads: 3, alone: 0 }] {
+                for blocks in [
+                    Blocks { size: 100, after: 0, threads: Some(2), alone: 1 },
+                    Blocks { size: 700, after: 0, threads: Some(3), alone: 0 },
+                ] {
                     check(text.as_bytes(), &CASE, &blocks).unwrap();
                 }
             }
@@ -243,6 +251,6 @@ fn each_oddity_deep_in_a_table_is_read_or_reported_as_without_blocks() {
 fn most_lines_may_be_odd() {
     let text: String = (0..500).map(|i| format!("{i},\"{i}.5\"\n\n")).collect();
     for size in [10, 100, 1000] {
-        check(text.as_bytes(), &CASE, &Blocks { size, threads: 2, alone: 0 }).unwrap();
+        check(text.as_bytes(), &CASE, &Blocks { size, after: 0, threads: Some(2), alone: 0 }).unwrap();
     }
 }
