@@ -83,7 +83,7 @@ pub fn read_table(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Table
 ///
 /// Cost: as [`read_table`]. In addition, npz, parquet and Arrow's file form are buffered whole in memory beside the matrix,
 /// because they must be read out of order, and of Arrow's stream form a record batch at a time; for npy in Fortran order,
-/// memory peaks at twice the matrix. For text it peaks a quarter above the matrix, or at twice the matrix where the
+/// memory peaks at twice the matrix. For text it peaks an eighth above the matrix, or at twice the matrix where the
 /// allocator has to move it as it grows.
 pub fn read_stream(reader: impl Read, name: &str, options: &ReadOptions) -> Result<Table, FileError> {
     from_stream(reader, None, options.format, options).map(|table| table.of(name)).map_err(|fault| fault.in_named(name))

@@ -447,3 +447,28 @@ fn the_data_folder_is_read() {
         assert_eq!((table.matrix.dim(), table.names.map(|n| n.len())), ((n, d), Some(d)), "{name}");
     }
 }
+
+#[test]
+fn a_long_table_is_read_whole_and_an_error_deep_in_it_names_its_line() {
+    let line = |i: usize| match i {
+        // A line break in quotes.
+        70_000 => format!("{i},\"0.5\n\",{}\n", -(i as f64) / 3.0),
+        90_000 => format!("\n{i},0.5,{}\r\n", -(i as f64) / 3.0),
+        _ => format!("{i},0.5,{}\n", -(i as f64) / 3.0),
+    };
+    let rows: String = (0..200_000).map(line).collect();
+    let whole = format!("a,b,c\n{rows}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long.csv");
+    std::fs::write(&path, &whole).unwrap();
+    for table in [read_table(&path, &ReadOptions::default()).unwrap(), text(&whole).unwrap()] {
+        assert_eq!(table.matrix.dim(), (200_000, 3));
+        for i in 0..200_000 {
+            let row = [0, 1, 2].map(|j| table.matrix.at(i, j));
+            assert_eq!(row, [i as f64, 0.5, -(i as f64) / 3.0]);
+        }
+    }
+    check(text(&format!("{whole}1,x,2\n{rows}")), &["line 200004, column 1 ('b'): 'x' is not a number"]);
+    let table = read_table(&path, &WITH(&["c", "a"])).unwrap();
+    assert_eq!((table.matrix.at(199_999, 0), table.matrix.at(199_999, 1)), (-199_999.0 / 3.0, 199_999.0));
+}

@@ -1,6 +1,6 @@
 //! Parses a block of whole lines that hold nothing but plain rows.
 
-use memchr::{memchr, memchr_iter, memchr2, memchr3};
+use memchr::{memchr, memchr_iter, memchr3};
 
 use super::Separator;
 use super::dialect::Dialect;
@@ -21,7 +21,8 @@ pub(super) struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    /// Returns `None` if no block of such a table can be parsed here: numbers with decimal commas cannot.
+    /// Returns `None` if no block of such a table can be parsed here: if numbers have decimal commas, or the separator
+    /// is part of numbers or white space other than a tab.
     pub(super) fn new(
         Dialect { separator, notation }: Dialect,
         fields: usize,
@@ -29,7 +30,17 @@ impl<'a> Layout<'a> {
         d: usize,
     ) -> Option<Self> {
         let point = matches!(notation, Notation::Open | Notation::Known(Decimal::Point));
-        (point && d > 0 && (slots.is_some() || d == fields)).then_some(Self { separator, notation, fields, slots, d })
+        let clear = match separator {
+            Separator::Byte(b'\t') | Separator::Blanks => true,
+            Separator::Byte(b) => b.is_ascii_punctuation() && !b"\"+-.".contains(&b),
+        };
+        (point && clear && d > 0 && (slots.is_some() || d == fields)).then_some(Self {
+            separator,
+            notation,
+            fields,
+            slots,
+            d,
+        })
     }
 
     /// Number of columns that are read.
@@ -41,16 +52,13 @@ impl<'a> Layout<'a> {
     /// number of lines, blank ones included.
     ///
     /// Returns `None` unless the block is plain, and then leaves anything in `values`. In a plain block, every line that
-    /// is not empty is a row without quotes, with the right number of fields, and with numbers in all columns that are
-    /// read; lines end in LF or CR LF, except that the last one may have no end. [`Lines`](super::lines::Lines) finds
-    /// the same rows in it.
+    /// is not empty is a row, with the right number of fields, and with numbers in all columns that are read; a field
+    /// may be in quotes, but without quotes or line ends inside them; lines end in LF or CR LF, except that the last one
+    /// may have no end. [`Lines`](super::lines::Lines) finds the same rows in it, since all its lines are complete: that
+    /// no quote is open at its start follows from the blocks before it, if they are plain.
     pub(super) fn parse(&self, block: &[u8], values: &mut [f64]) -> Option<u64> {
-        let odd = match self.separator {
-            Separator::Byte(_) => memchr(b'"', block),
-            // A form feed is white space too, but does not separate fields.
-            Separator::Blanks => memchr2(b'"', b'\x0c', block),
-        };
-        if odd.is_some() {
+        // A form feed is white space too, but does not separate fields.
+        if self.separator == Separator::Blanks && memchr(b'\x0c', block).is_some() {
             return None;
         }
         let (mut rest, mut lines) = (block, 0);
@@ -82,7 +90,7 @@ impl<'a> Layout<'a> {
                 for (field, slot) in slots.iter().enumerate() {
                     match slot {
                         Some(slot) => (row[*slot], rest) = self.number(rest)?,
-                        None => rest = &rest[self.len(rest)..],
+                        None => (_, rest) = self.field(rest)?,
                     }
                     rest = self.end(rest, field)?;
                 }
@@ -101,9 +109,23 @@ impl<'a> Layout<'a> {
         {
             return Some((value, &text[len..]));
         }
-        let len = self.len(text);
-        let value = number(text[..len].trim_ascii(), self.notation).ok()?;
-        Some((value, &text[len..]))
+        let (field, rest) = self.field(text)?;
+        Some((number(field.trim_ascii(), self.notation).ok()?, rest))
+    }
+
+    /// The field at the start of `text`, without its quotes, and what follows it.
+    fn field<'t>(&self, text: &'t [u8]) -> Option<(&'t [u8], &'t [u8])> {
+        if let [b'"', inner @ ..] = text {
+            let end = memchr3(b'"', b'\n', b'\r', inner)?;
+            let rest = inner[end..].strip_prefix(b"\"")?;
+            return rest.first().is_none_or(|&b| self.ends(b)).then_some((&inner[..end], rest));
+        }
+        let end = match self.separator {
+            Separator::Byte(separator) => memchr3(separator, b'\n', b'\r', text),
+            Separator::Blanks => text.iter().position(|&b| self.ends(b)),
+        };
+        let (field, rest) = text.split_at(end.unwrap_or(text.len()));
+        memchr(b'"', field).is_none().then_some((field, rest))
     }
 
     /// Whether a field ends before this byte.
@@ -113,15 +135,6 @@ impl<'a> Layout<'a> {
             Separator::Blanks => matches!(byte, b' ' | b'\t'),
         };
         separates || matches!(byte, b'\n' | b'\r')
-    }
-
-    /// Length of the field at the start of `text`.
-    fn len(&self, text: &[u8]) -> usize {
-        let end = match self.separator {
-            Separator::Byte(separator) => memchr3(separator, b'\n', b'\r', text),
-            Separator::Blanks => text.iter().position(|&b| self.ends(b)),
-        };
-        end.unwrap_or(text.len())
     }
 
     /// Returns what follows the end of a field: its separator, or after the last field the line end.
@@ -186,6 +199,7 @@ mod tests {
             ("1,2.5\n3,-4e2\n", 2),
             ("1,2.5\r\n3,-4e2", 2),
             ("\n1, 2.5 \n\r\n\t3 ,-4e2\n\n", 5),
+            ("\"1\",\" 2.5\"\n3,\"-4e2\"", 2),
             ("+1.,2.50\n3.0,-400\r\n", 2),
         ] {
             assert_eq!(parsed(layout, block), Some((lines, vec![1.0, 2.5, 3.0, -400.0])), "{block:?}");
@@ -201,7 +215,10 @@ mod tests {
         let slots = [None, Some(1), None, Some(0)];
         let layout = Layout::new(COMMA, 4, Some(&slots), 2).unwrap();
         assert_eq!(parsed(layout, "a b,1,,2\né#,3,NA,4\r\n"), Some((2, vec![2.0, 1.0, 4.0, 3.0])));
-        assert_eq!(parsed(layout, "a\r2,1,,2\n"), None);
+        assert_eq!(parsed(layout, "\"a,b\",1,\"\",2\n\"\",3,,4\n"), Some((2, vec![2.0, 1.0, 4.0, 3.0])));
+        for block in ["a\r2,1,,2\n", "\"a\rb\",1,,2\n", "a\"b\",1,,2\n", "\"a\"b,1,,2\n"] {
+            assert_eq!(parsed(layout, block), None, "{block:?}");
+        }
         let layout = Layout::new(BLANKS, 4, Some(&slots), 2).unwrap();
         assert_eq!(parsed(layout, "a 1 - 2\n é# 3 NA 4 \r\n"), Some((2, vec![2.0, 1.0, 4.0, 3.0])));
         for block in ["a 1 - \n", "a 1 \x0c 2\n", "a 1 - 2 5\n"] {
@@ -219,7 +236,6 @@ mod tests {
             "1,\n",
             "1,NA\n",
             "1,x\n",
-            "\"1\",2\n",
             "1,2\r3,4\n",
             "1,2\r\r\n",
             "1,2\r",
@@ -233,12 +249,24 @@ mod tests {
             "1,--1\n",
             "1 2,3\n",
             "1,2\u{a0}\n",
+            "\"1\n2\",3\n",
+            "1,\"2\n",
+            "1,\"2",
+            "\"1\" ,2\n",
+            " \"1\",2\n",
+            "\"1\"\"\",2\n",
+            "1,2\"\n",
+            "\"1\"2,3\n",
         ] {
             assert_eq!(parsed(layout, block), None, "{block:?}");
         }
         let long = format!("1,{}\n", "1".repeat(MOST + 1));
         assert_eq!(parsed(layout, &long), None);
         assert!(Layout::new(Dialect { notation: Notation::Known(Decimal::Comma), ..BLANKS }, 2, None, 2).is_none());
+        for separator in *b"5e.-+\" \x0c\r\n\0" {
+            let dialect = Dialect { separator: Separator::Byte(separator), ..COMMA };
+            assert!(Layout::new(dialect, 2, None, 2).is_none(), "{separator}");
+        }
     }
 
     #[test]

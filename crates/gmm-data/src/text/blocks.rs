@@ -9,15 +9,16 @@ use memchr::memrchr;
 
 use super::block::{Layout, rows};
 use super::unread::Unread;
-use crate::memory;
 
 /// How to read a text in blocks.
 #[derive(Clone, Debug)]
 pub(super) struct Blocks {
     /// Bytes per block.
     pub(super) size: usize,
-    /// Number of threads that parse. This thread reads, and parses too if it is the only one.
-    pub(super) threads: usize,
+    /// Bytes to read line by line before the first block: many tables are that small.
+    pub(super) after: u64,
+    /// Number of threads that parse; `None` for one per core. This thread reads, and parses too if it is the only one.
+    pub(super) threads: Option<usize>,
     /// Number of blocks to parse on this thread before others are started: a small table does not need them.
     pub(super) alone: usize,
 }
@@ -64,26 +65,32 @@ impl Job<'_> {
 }
 
 impl Blocks {
-    /// For text whose longest line so far has `line` bytes; `None` if the memory for the blocks is not available.
-    pub(super) fn new(line: usize) -> Option<Self> {
+    /// For text whose longest line so far has `line` bytes.
+    pub(super) fn new(line: usize) -> Self {
         /// Large enough that handing a block to a thread costs nothing; small enough that those in flight stay small
         /// beside the table, and one stays in the L2 cache.
         const SIZE: usize = 1 << 19;
         /// Maximum size, for long lines.
         const MOST: usize = 1 << 22;
-        let threads = thread::available_parallelism().map_or(1, usize::from);
-        let blocks = Self { size: (4 * line).clamp(SIZE, MOST), threads, alone: 2 };
-        memory::check("blocks of text", blocks.window() as u128).is_ok().then_some(blocks)
+        Self { size: (4 * line).clamp(SIZE, MOST), after: 1 << 16, threads: None, alone: 2 }
     }
 
     /// Number of bytes that are held at a time.
-    pub(super) const fn window(&self) -> usize {
+    pub(super) fn window(&mut self) -> usize {
         (self.in_flight() + 2) * self.size
     }
 
     /// Number of blocks that are parsed or wait for it at a time.
-    const fn in_flight(&self) -> usize {
-        self.threads + self.threads / 2 + 1
+    fn in_flight(&mut self) -> usize {
+        match self.threads() {
+            1 => 1,
+            threads => threads + threads / 2 + 1,
+        }
+    }
+
+    fn threads(&mut self) -> usize {
+        let available = || thread::available_parallelism().map_or(1, usize::from);
+        if self.alone > 0 { 1 } else { *self.threads.get_or_insert_with(available) }
     }
 
     /// Parses rows into `room`, in row-major order, until a block is not plain or does not fit. The text from there on
@@ -98,7 +105,8 @@ impl Blocks {
     ) -> Filled {
         let (jobs, queue) = mpsc::channel();
         let queue = Mutex::new(queue);
-        let (threads, most) = if self.alone > 0 { (1, self.alone) } else { (self.threads, usize::MAX) };
+        let (threads, in_flight) = (self.threads(), self.in_flight());
+        let most = if self.alone > 0 { self.alone } else { usize::MAX };
         let filled = thread::scope(|scope| {
             let start = |_: &usize| thread::Builder::new().spawn_scoped(scope, || work(&queue, layout)).is_ok();
             let started = if threads > 1 { (0..threads).take_while(start).count() } else { 0 };
@@ -108,7 +116,7 @@ impl Blocks {
                 0 => job.run(layout),
                 _ => jobs.send(job).expect("the queue outlives the threads"),
             };
-            let in_flight = if started == 0 { 1 } else { self.in_flight() };
+            let in_flight = if started == 0 { 1 } else { in_flight };
             feed(Cutter::new(text, self.size), (layout.d(), room), (in_flight, most), run)
         });
         self.alone = self.alone.saturating_sub(filled.blocks);
@@ -249,6 +257,10 @@ mod tests {
     use super::super::number::Notation;
     use super::*;
 
+    const fn blocks(size: usize, threads: usize, alone: usize) -> Blocks {
+        Blocks { size, after: 0, threads: Some(threads), alone }
+    }
+
     /// Parses text with 2 values per row, and returns what was parsed and the text that is left.
     fn filled(text: &str, blocks: &mut Blocks, room: &mut [f64]) -> (usize, u64, End, String) {
         let dialect = Dialect { separator: Separator::Byte(b','), notation: Notation::Open };
@@ -266,7 +278,7 @@ mod tests {
         let text: String = (0..1000).map(|i| format!("{i},{}\n\n", -i)).collect();
         for (size, threads) in [(12, 1), (100, 1), (100, 3), (999, 2), (1 << 20, 2)] {
             let mut room = vec![0.0; 2000];
-            let parsed = filled(&text, &mut Blocks { size, threads, alone: 0 }, &mut room);
+            let parsed = filled(&text, &mut blocks(size, threads, 0), &mut room);
             assert_eq!(parsed, (1000, 2000, End::Text, String::new()), "{size} {threads}");
             assert!((0..1000).all(|i| room[2 * i..2 * i + 2] == [i as f64, -(i as f64)]));
         }
@@ -276,20 +288,17 @@ mod tests {
     fn what_cannot_be_parsed_is_returned_from_a_line_start() {
         let text: String = (0..1000).map(|i| if i == 500 { "x,1\n".to_owned() } else { format!("{i},1\n") }).collect();
         for threads in [1, 3] {
-            let (rows, lines, end, left) = filled(&text, &mut Blocks { size: 64, threads, alone: 0 }, &mut [0.0; 2000]);
+            let (rows, lines, end, left) = filled(&text, &mut blocks(64, threads, 0), &mut [0.0; 2000]);
             assert_eq!((end, lines), (End::Odd, rows as u64));
             assert!((480..=500).contains(&rows) && left.starts_with(&format!("{},1\n", rows)) || rows == 500, "{rows}");
-            let (rows, _, end, left) = filled(&text, &mut Blocks { size: 64, threads, alone: 0 }, &mut [0.0; 100]);
+            let (rows, _, end, left) = filled(&text, &mut blocks(64, threads, 0), &mut [0.0; 100]);
             assert_eq!(end, End::Room);
             assert!((30..=50).contains(&rows) && left.starts_with(&format!("{rows},1\n")), "{rows}");
-            let mut blocks = Blocks { size: 64, threads, alone: 2 };
-            assert_eq!(filled(&text, &mut blocks, &mut [0.0; 2000]).2, End::Room);
-            assert_eq!(blocks.alone, 0);
+            let mut alone = blocks(64, threads, 2);
+            assert_eq!(filled(&text, &mut alone, &mut [0.0; 2000]).2, End::Room);
+            assert_eq!(alone.alone, 0);
         }
         let long = "1".repeat(200);
-        assert_eq!(
-            filled(&long, &mut Blocks { size: 64, threads: 2, alone: 0 }, &mut [0.0; 9]),
-            (0, 0, End::Odd, long.clone())
-        );
+        assert_eq!(filled(&long, &mut blocks(64, 2, 0), &mut [0.0; 9]), (0, 0, End::Odd, long.clone()));
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn read(
     format: Format,
     options: &ReadOptions,
 ) -> Result<Table, Fault> {
-    read_in(reader, size, format, options, Blocks::new)
+    read_in(reader, size, format, options, |line| Some(Blocks::new(line)))
 }
 
 /// [`read`] with the given way to read blocks, made from the length of the longest sampled line; `None` reads all lines
@@ -205,7 +205,7 @@ impl Rows {
         mut blocks: Option<Blocks>,
     ) -> Result<(), Fault> {
         // Number of bytes to read line by line before a block is tried.
-        let mut wait = if blocks.is_some() { 0 } else { u64::MAX };
+        let mut wait = blocks.as_ref().map_or(u64::MAX, |blocks| blocks.after);
         loop {
             let until = lines.reader().position().saturating_add(wait);
             while lines.reader().position() < until {
@@ -239,12 +239,15 @@ impl Rows {
         // Values in the next bytes, if the rows there are about as long as those so far.
         let values = |bytes: u64| {
             let rows = bytes as f64 * self.n as f64 / position.max(1) as f64;
-            (rows * 1.03 + 8.0) as usize * d
+            ((rows * 1.03 + 8.0) as usize).saturating_mul(d)
         };
-        let window = 2 * blocks.window() as u64;
+        let window = blocks.window();
+        memory::check("blocks of text", window as u128).ok()?;
+        let window = 2 * window as u64;
         let least = left.unwrap_or(window).min(window);
         let more = left.unwrap_or(position / 8).max(least);
-        make_room(&mut self.values, start, values(least), values(more))?;
+        let (least, more) = (values(least), values(more));
+        make_room(&mut self.values, start, least, more).or_else(|| make_room(&mut self.values, start, least, least))?;
         let filled = blocks.fill(lines.reader(), layout, &mut self.values[start..]);
         self.n += filled.rows;
         lines.count(filled.lines);

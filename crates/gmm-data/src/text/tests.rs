@@ -118,7 +118,7 @@ fn tables() -> impl Strategy<Value = Vec<u8>> {
     let head =
         select(vec!["", "", "a_b_c_d", "# a_b_c_d", "\u{feff}a_\"b\nb\"_c_d", "# x\n\n", "sep=_", "\"r\"_a_b_c"]);
     let layout = (1..5usize, select(vec![",", ";", "\t", " ", "  ", "|"]), select(vec!["\n", "\r\n", "\r"]));
-    let style = (any::<bool>(), any::<bool>(), any::<bool>(), 0..8u8);
+    let style = (any::<bool>(), any::<bool>(), 0..6u8, 0..8u8);
     (proptest::collection::vec(row, 0..90), odd, head, layout, style).prop_map(
         |(rows, odd, head, (d, separator, end), (whole, last, names, encoding))| {
             let mut lines: Vec<String> = Vec::new();
@@ -129,8 +129,13 @@ fn tables() -> impl Strategy<Value = Vec<u8>> {
                 let is_whole = |v: &&String| !whole || v.bytes().all(|b| b.is_ascii_digit());
                 let fields: Vec<&str> =
                     row[..d].iter().map(|v| Some(v).filter(is_whole).map_or("7", String::as_str)).collect();
-                let name = if names { format!("{}{separator}", i + 1) } else { String::new() };
-                lines.push(name + &fields.join(separator));
+                let fields = fields.join(separator);
+                lines.push(match names {
+                    0 => format!("{}{separator}{fields}", i + 1),
+                    1 => format!("\"{}\"{separator}{fields}", i + 1),
+                    2 => format!("\"{}\"", fields.replace(separator, &format!("\"{separator}\""))),
+                    _ => fields,
+                });
             }
             for (at, line) in odd {
                 let at = at.min(lines.len());
@@ -157,7 +162,12 @@ fn read_cases() -> impl Strategy<Value = ReadCase> {
         select(vec![None, None, None, Some("0")]),
         select(vec![None, None, Some(true), Some(false)]),
         select(vec![None, None, None, Some(Decimal::Point), Some(Decimal::Comma)]),
-        select(vec![None, None, None, Some(Separator::Blanks), Some(Separator::Byte(b','))]),
+        prop_oneof![
+            6 => Just(None),
+            2 => select(&[Separator::Blanks, Separator::Byte(b',')][..]).prop_map(Some),
+            // Some of these only a program can set.
+            1 => select(&b"5.e-\" \x0c\r\n\0:"[..]).prop_map(|b| Some(Separator::Byte(b))),
+        ],
     );
     let reader = (proptest::option::of(0..9000u64), select(vec![1, 2, 7, 64, 8192]), proptest::bool::weighted(0.1));
     (given, select(vec![Format::Csv, Format::Csv, Format::Txt, Format::Tsv]), reader).prop_map(
@@ -172,7 +182,12 @@ fn read_cases() -> impl Strategy<Value = ReadCase> {
 
 fn blocks() -> impl Strategy<Value = Blocks> {
     let size = prop_oneof![1..40usize, 40..400usize, 400..4000usize];
-    (size, 1..4usize, 0..3usize).prop_map(|(size, threads, alone)| Blocks { size, threads, alone })
+    (size, 1..4usize, 0..3usize, select(vec![0, 0, 300])).prop_map(|(size, threads, alone, after)| Blocks {
+        size,
+        after,
+        threads: Some(threads),
+        alone,
+    })
 }
 
 proptest! {
@@ -221,7 +236,10 @@ fn each_oddity_deep_in_a_table_is_read_or_reported_as_without_blocks() {
                 let mut lines: Vec<String> = (0..200).map(row).collect();
                 lines.insert(150, odd.to_owned());
                 let text = lines.join("\n").replace('_', separator);
-                for blocks in [Blocks { size: 100, threads: 2, alone: 1 }, Blocks { size: 700, threads: 3, alone: 0 }] {
+                for blocks in [
+                    Blocks { size: 100, after: 0, threads: Some(2), alone: 1 },
+                    Blocks { size: 700, after: 0, threads: Some(3), alone: 0 },
+                ] {
                     check(text.as_bytes(), &CASE, &blocks).unwrap();
                 }
             }
@@ -233,6 +251,6 @@ fn each_oddity_deep_in_a_table_is_read_or_reported_as_without_blocks() {
 fn most_lines_may_be_odd() {
     let text: String = (0..500).map(|i| format!("{i},\"{i}.5\"\n\n")).collect();
     for size in [10, 100, 1000] {
-        check(text.as_bytes(), &CASE, &Blocks { size, threads: 2, alone: 0 }).unwrap();
+        check(text.as_bytes(), &CASE, &Blocks { size, after: 0, threads: Some(2), alone: 0 }).unwrap();
     }
 }
