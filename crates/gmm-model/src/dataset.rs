@@ -114,6 +114,23 @@ impl Matrix {
         }
     }
 
+    /// Moves owned values to a shared owner, so that clones are cheap. No values are copied.
+    #[must_use]
+    pub fn into_shared(self) -> Self {
+        match self {
+            Self::F32(a) => Self::F32(a.into_shared()),
+            Self::F64(a) => Self::F64(a.into_shared()),
+        }
+    }
+
+    /// A clone that copies no values; `None` if the values are owned by this matrix alone.
+    pub fn cheap_clone(&self) -> Option<Self> {
+        match self {
+            Self::F32(a) => a.cheap_clone().map(Self::F32),
+            Self::F64(a) => a.cheap_clone().map(Self::F64),
+        }
+    }
+
     /// Entry `(row, column)` as `f64` (exact).
     pub fn at(&self, row: usize, column: usize) -> f64 {
         match self {
@@ -246,7 +263,8 @@ impl Dataset {
         if let Some((row, column, value)) = rows.first_not_finite() {
             return Err(DataError::NotFinite { row, column, value });
         }
-        Ok(Self { rows, weights: None, names: None })
+        // Engines may then keep the rows without a copy.
+        Ok(Self { rows: rows.into_shared(), weights: None, names: None })
     }
 
     /// Attaches row weights, `(n,)`.

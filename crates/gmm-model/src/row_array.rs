@@ -64,6 +64,26 @@ impl<T: Clone + 'static> RowArray<T> {
         Self { values, owner: None }
     }
 
+    /// Moves owned values to a shared owner, so that clones are cheap. No values are copied.
+    #[must_use]
+    pub fn into_shared(self) -> Self
+    where
+        T: Send + Sync,
+    {
+        if self.values.is_view() {
+            return self;
+        }
+        let dim = self.values.dim();
+        // Owned values are in row-major order, and fill their vector.
+        let (values, _) = self.values.into_owned().into_raw_vec_and_offset();
+        Self::shared(Arc::new(values), dim).expect("n*d values")
+    }
+
+    /// A clone that copies no values; `None` if the values are owned.
+    pub fn cheap_clone(&self) -> Option<Self> {
+        self.values.is_view().then(|| self.clone())
+    }
+
     /// The values as an array of their own; a copy unless they are owned.
     pub fn into_owned(self) -> Array2<T> {
         self.values.into_owned()

@@ -1,8 +1,12 @@
 //! Memory layout of rows: blocks of 256 rows, each column of a block contiguous, so that a vector holds several rows.
+//!
+//! Blocks are copied once, when the rows are loaded. If that copy would be large, only a reference to the rows is kept,
+//! and each pass copies a block at a time into its workspace: to the same bits, since both fill a block alike. That
+//! takes longer per pass, and saves the memory and the time of the copy.
 
 use std::ops::Range;
 
-use gmm_model::{Dataset, Matrix};
+use gmm_model::{Dataset, Matrix, Precision};
 use rayon::prelude::*;
 
 use super::simd::Real;
@@ -46,14 +50,16 @@ impl<T> std::ops::DerefMut for Buffer<T> {
     }
 }
 
+/// Copies of at most this many bytes are made when rows are loaded.
+pub(crate) const MOST_COPIED: u128 = 256 << 20;
+
 /// All rows as `x − shift` in `T`, with their weights.
 pub(crate) struct Layout<T> {
     pub(crate) n: usize,
     pub(crate) d: usize,
     pub(crate) shift: Vec<f64>,
     pub(crate) total_weight: f64,
-    /// Blocks one after another, `d*STRIDE` values each; rows past `n` are 0.
-    cells: Buffer<T>,
+    cells: Cells<T>,
     /// One weight per row if the data set has weights; 0 past `n`.
     weights: Option<Buffer<T>>,
     /// Weights of a full block and of the last block if the data set has none: 1, and 0 for rows past `n`.
@@ -61,14 +67,25 @@ pub(crate) struct Layout<T> {
     last: Buffer<T>,
 }
 
+/// Where the blocks are.
+enum Cells<T> {
+    /// Blocks one after another, `d*STRIDE` values each; rows past `n` are 0.
+    Copied(Buffer<T>),
+    /// The rows as they were given, and the precision to which `x − shift` is rounded before it is stored as `T`.
+    Given(Matrix, Precision),
+}
+
 impl<T: Real> Layout<T> {
-    /// Copies a data set in one pass. Needs `n*d*size_of::<T>()` bytes plus a sixteenth, rounded up to whole blocks.
-    pub(crate) fn new(data: &Dataset, shift: &[f64]) -> Result<Self, Error> {
-        let d = shift.len();
-        Self::filled(data.n_rows(), shift, data.weights(), |out, rows| match data.rows() {
-            Matrix::F32(a) => fill(out, &a.as_slice().expect("row-major")[rows.start * d..rows.end * d], shift),
-            Matrix::F64(a) => fill(out, &a.as_slice().expect("row-major")[rows.start * d..rows.end * d], shift),
-        })
+    /// Copies a data set in one pass, which needs `n*d*size_of::<T>()` bytes plus a sixteenth, rounded up to whole
+    /// blocks; or keeps a reference to its rows if that is more than `most_copied` bytes.
+    pub(crate) fn new(data: &Dataset, shift: &[f64], most_copied: u128) -> Result<Self, Error> {
+        let (n, d) = (data.n_rows(), shift.len());
+        if (n * d * size_of::<T>()) as u128 > most_copied
+            && let Some(rows) = data.rows().cheap_clone()
+        {
+            return Self::with_cells(n, shift, data.weights(), Cells::Given(rows, T::PRECISION));
+        }
+        Self::filled(n, shift, data.weights(), |out, rows| fill_from(out, data.rows(), rows, shift, T::PRECISION))
     }
 
     /// Copies the given rows, with new weights.
@@ -82,14 +99,20 @@ impl<T: Real> Layout<T> {
         })
     }
 
-    /// Copies all rows of another layout, converted to `T`.
+    /// All rows of another layout, converted to `T`.
     pub(crate) fn copy_of<S: Real>(other: &Layout<S>) -> Result<Self, Error> {
         let weights: Option<Vec<f64>> =
             other.weights.as_ref().map(|all| all[..other.n].iter().map(|w| w.to_f64()).collect());
-        let copy = Self::filled(other.n, &other.shift, weights.as_deref(), |out, rows| {
-            let from = other.block(rows.start / BLOCK);
-            out.iter_mut().zip(from).for_each(|(slot, v)| *slot = T::of(v.to_f64()));
-        })?;
+        let copy = match &other.cells {
+            Cells::Given(rows, precision) => {
+                let rows = rows.cheap_clone().expect("rows that were cloned before");
+                Self::with_cells(other.n, &other.shift, weights.as_deref(), Cells::Given(rows, *precision))?
+            }
+            Cells::Copied(cells) => Self::filled(other.n, &other.shift, weights.as_deref(), |out, rows| {
+                let from = &cells[rows.start / BLOCK * other.d * STRIDE..];
+                out.iter_mut().zip(from).for_each(|(slot, v)| *slot = T::of(v.to_f64()));
+            })?,
+        };
         Ok(Self { total_weight: other.total_weight, ..copy })
     }
 
@@ -101,13 +124,20 @@ impl<T: Real> Layout<T> {
         fill: impl Fn(&mut [T], Range<usize>) + Sync,
     ) -> Result<Self, Error> {
         let (d, blocks) = (shift.len(), n.div_ceil(BLOCK));
-        let bytes = (blocks * BLOCK) as u128 * (d + usize::from(weights.is_some())) as u128 * size_of::<T>() as u128;
+        let bytes = (blocks * BLOCK) as u128 * d as u128 * size_of::<T>() as u128;
         memory::check("a copy of the data", bytes)?;
         let mut cells = Buffer::<T>::zeroed(blocks * STRIDE * d);
         cells.par_chunks_exact_mut(STRIDE * d).enumerate().for_each(|(block, out)| {
             let first = block * BLOCK;
             fill(out, first..n.min(first + BLOCK));
         });
+        Self::with_cells(n, shift, weights, Cells::Copied(cells))
+    }
+
+    fn with_cells(n: usize, shift: &[f64], weights: Option<&[f64]>, cells: Cells<T>) -> Result<Self, Error> {
+        let blocks = n.div_ceil(BLOCK);
+        let bytes = weights.map_or(0, |_| blocks * BLOCK * size_of::<T>());
+        memory::check("a copy of the row weights", bytes as u128)?;
         let total_weight = weights.map_or(n as f64, |all| all.iter().sum());
         let weights = weights.map(|all| {
             let mut buffer = Buffer::zeroed(blocks * BLOCK);
@@ -120,21 +150,52 @@ impl<T: Real> Layout<T> {
         ones.fill(T::ONE);
         let mut last = Buffer::zeroed(BLOCK);
         last[..n - (blocks - 1) * BLOCK].fill(T::ONE);
-        Ok(Self { n, d, shift: shift.to_vec(), total_weight, cells, weights, ones, last })
+        Ok(Self { n, d: shift.len(), shift: shift.to_vec(), total_weight, cells, weights, ones, last })
     }
 
     pub(crate) fn blocks(&self) -> usize {
         self.n.div_ceil(BLOCK)
     }
 
-    /// The columns of one block: `d` times `STRIDE` values, of which the first `BLOCK` are rows.
-    pub(crate) fn block(&self, block: usize) -> &[T] {
-        &self.cells[block * self.d * STRIDE..][..self.d * STRIDE]
+    /// A buffer for [`block`](Self::block): empty if the blocks were copied when the rows were loaded.
+    pub(crate) fn block_buffer(&self) -> Buffer<T> {
+        Buffer::zeroed(match self.cells {
+            Cells::Copied(_) => 0,
+            Cells::Given(..) => self.d * STRIDE,
+        })
+    }
+
+    /// The columns of one block: `d` times `STRIDE` values, of which the first `BLOCK` are rows. `buffer` is a
+    /// [`block_buffer`](Self::block_buffer) of this layout.
+    pub(crate) fn block<'a>(&'a self, block: usize, buffer: &'a mut Buffer<T>) -> &'a [T] {
+        match &self.cells {
+            Cells::Copied(cells) => &cells[block * self.d * STRIDE..][..self.d * STRIDE],
+            Cells::Given(rows, precision) => {
+                let range = block * BLOCK..block * BLOCK + self.rows_in(block);
+                if range.len() < BLOCK {
+                    buffer.fill(T::ZERO);
+                }
+                fill_from(buffer, rows, range, &self.shift, *precision);
+                buffer
+            }
+        }
     }
 
     /// Values of one row, `d` of them.
     pub(crate) fn row(&self, row: usize) -> impl Iterator<Item = T> {
-        self.block(row / BLOCK).chunks_exact(STRIDE).map(move |column| column[row % BLOCK])
+        (0..self.d).map(move |column| match &self.cells {
+            Cells::Copied(cells) => cells[(row / BLOCK * self.d + column) * STRIDE + row % BLOCK],
+            Cells::Given(rows, precision) => rounded(rows.at(row, column) - self.shift[column], *precision),
+        })
+    }
+
+    /// Changes the shift, if the blocks are not copies.
+    pub(crate) fn move_to(&mut self, shift: &[f64]) -> bool {
+        let is_given = matches!(self.cells, Cells::Given(..));
+        if is_given {
+            self.shift = shift.to_vec();
+        }
+        is_given
     }
 
     /// Number of rows of the data in a block.
@@ -157,12 +218,52 @@ impl<T: Real> Layout<T> {
     }
 }
 
-/// Transposes rows into columns and subtracts the shift; the difference is computed in f64 and rounded once.
-fn fill<S: Copy + Into<f64>, T: Real>(out: &mut [T], rows: &[S], shift: &[f64]) {
+/// Rounds to `precision`, then to `T`, which is no narrower.
+fn rounded<T: Real>(value: f64, precision: Precision) -> T {
+    match precision {
+        Precision::F32 => T::of(f64::from(value as f32)),
+        Precision::F64 => T::of(value),
+    }
+}
+
+/// Fills the columns of a block from its rows.
+fn fill_from<T: Real>(out: &mut [T], from: &Matrix, rows: Range<usize>, shift: &[f64], precision: Precision) {
     let d = shift.len();
-    for (row, values) in rows.chunks_exact(d).enumerate() {
+    let values = rows.start * d..rows.end * d;
+    match from {
+        Matrix::F32(a) => fill(out, &a.as_slice().expect("row-major")[values], shift, precision),
+        Matrix::F64(a) => fill(out, &a.as_slice().expect("row-major")[values], shift, precision),
+    }
+}
+
+/// Transposes rows into columns and subtracts the shift; the difference is computed in f64 and rounded once.
+fn fill<S: Copy + Into<f64>, T: Real>(out: &mut [T], rows: &[S], shift: &[f64], precision: Precision) {
+    if precision == T::PRECISION {
+        fill_by(out, rows, shift, T::of);
+    } else {
+        fill_by(out, rows, shift, |value| rounded(value, precision));
+    }
+}
+
+/// Number of rows that are transposed together: their loads and conversions overlap.
+const SIDE_BY_SIDE: usize = 8;
+
+#[inline(always)]
+fn fill_by<S: Copy + Into<f64>, T: Real>(out: &mut [T], rows: &[S], shift: &[f64], round: impl Fn(f64) -> T) {
+    let d = shift.len();
+    let some = rows.chunks_exact(SIDE_BY_SIDE * d);
+    let (rest, first) = (some.remainder(), rows.len() / d / SIDE_BY_SIDE * SIDE_BY_SIDE);
+    for (at, values) in some.enumerate() {
+        for (column, &s) in shift.iter().enumerate() {
+            let out = &mut out[column * STRIDE + at * SIDE_BY_SIDE..][..SIDE_BY_SIDE];
+            for (row, slot) in out.iter_mut().enumerate() {
+                *slot = round(values[row * d + column].into() - s);
+            }
+        }
+    }
+    for (row, values) in rest.chunks_exact(d).enumerate() {
         for (column, (&v, &s)) in values.iter().zip(shift).enumerate() {
-            out[column * STRIDE + row] = T::of(v.into() - s);
+            out[column * STRIDE + first + row] = round(v.into() - s);
         }
     }
 }

@@ -47,6 +47,8 @@ const SETS_BYTES: usize = 4 << 20;
 pub struct CpuEngine {
     pool: Arc<rayon::ThreadPool>,
     machine: Machine,
+    /// Rows whose copy needs more bytes are not copied.
+    most_copied: u128,
 }
 
 impl CpuEngine {
@@ -81,7 +83,16 @@ impl CpuEngine {
             .thread_name(|i| format!("gmm-{i}"))
             .build()
             .map_err(|e| Error::Device(format!("cannot start {threads} threads: {e}")))?;
-        Ok(Self { pool: Arc::new(pool), machine })
+        Ok(Self { pool: Arc::new(pool), machine, most_copied: layout::MOST_COPIED })
+    }
+
+    /// As [`new`](Self::new), but without copies of rows whatever their size, as for rows of more than 256 MiB: each pass
+    /// then takes longer, and no memory is needed beside the rows. The results have the same bits.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn without_copies(threads: usize) -> Result<Self, Error> {
+        Ok(Self { most_copied: 0, ..Self::new(threads)? })
     }
 
     /// Number of threads.
@@ -90,7 +101,7 @@ impl CpuEngine {
     }
 
     fn rows<T: Dispatch>(&self, data: &Dataset, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        let layout = self.pool.install(|| Layout::<T>::new(data, shift))?;
+        let layout = self.pool.install(|| Layout::<T>::new(data, shift, self.most_copied))?;
         Ok(Box::new(CpuRows::new(layout, Passes::new(self.machine, self.pool.clone()))))
     }
 }
@@ -175,6 +186,15 @@ impl<T: Dispatch> CpuRows<T> {
 impl<T: Dispatch> crate::Passes for CpuRows<T> {
     fn dim(&self) -> (usize, usize) {
         (self.layout.n, self.layout.d)
+    }
+
+    fn hold_about(&mut self, shift: &[f64]) -> Result<bool, Error> {
+        check_features(self.layout.d, shift.len())?;
+        if !self.layout.move_to(shift) {
+            return Ok(false);
+        }
+        (self.near, self.drawn, self.wide) = (Vec::new(), Vec::new(), None);
+        Ok(true)
     }
 
     fn sample(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Box<dyn Resident>, Error> {

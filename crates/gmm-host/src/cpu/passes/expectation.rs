@@ -53,7 +53,7 @@ impl<T: Dispatch> Passes<T> {
         self.alone.extend((0..missing).map(|_| Share {
             blocks: 0..layout.blocks(),
             sums: Sums::zero(shape.kind, shape.k, shape.d, pairs),
-            workspace: Workspace::new(shape),
+            workspace: Workspace::new(layout, shape),
         }));
         let machine = self.machine;
         let weight = layout.total_weight / layout.n as f64;
@@ -83,7 +83,7 @@ impl<T: Real> Kernel<T> for Expectation<'_, T> {
         let Self { layout, terms, floors, share } = self;
         let work = &mut share.workspace;
         for block in share.blocks.clone() {
-            let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
+            let (x, weights, rows) = (layout.block(block, &mut work.block), layout.weights(block), layout.rows_in(block));
             let wide = padded::<T, W>(rows);
             w.apart(Responsibilities {
                 terms,

@@ -35,7 +35,7 @@ impl<T: Dispatch> Passes<T> {
             let blocks = 0..layout.blocks();
             self.pool.install(|| {
                 sets.par_chunks(each).zip(out.par_chunks_mut(each)).for_each(|(sets, out)| {
-                    let work = &mut Workspace::new(shape);
+                    let work = &mut Workspace::new(layout, shape);
                     T::dispatch(machine, Likelihoods { layout, sets, blocks: blocks.clone(), work });
                     out.copy_from_slice(&work.likelihoods);
                 });
@@ -70,7 +70,7 @@ impl<T: Real> Kernel<T> for Likelihoods<'_, T> {
         work.likelihoods.clear();
         work.likelihoods.resize(sets.len(), 0.0);
         for block in blocks {
-            let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
+            let (x, weights, rows) = (layout.block(block, &mut work.block), layout.weights(block), layout.rows_in(block));
             let wide = padded::<T, W>(rows);
             // The block stays in the L2 cache while the sets are evaluated.
             for (terms, sum) in sets.iter().zip(&mut work.likelihoods) {

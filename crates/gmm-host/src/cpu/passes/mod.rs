@@ -82,10 +82,12 @@ struct Workspace<T> {
     given: Vec<f64>,
     /// One log-likelihood for each of several mixtures; empty until a pass has several.
     likelihoods: Vec<f64>,
+    /// [`Layout::block_buffer`].
+    block: Buffer<T>,
 }
 
 impl<T: Real> Workspace<T> {
-    fn new(Shape { kind, k, d }: Shape) -> Self {
+    fn new(layout: &Layout<T>, Shape { kind, k, d }: Shape) -> Self {
         Self {
             joint: Buffer::zeroed(k * STRIDE),
             distances: Buffer::zeroed(if kind == CovarianceType::Spherical { k * STRIDE } else { 0 }),
@@ -97,12 +99,13 @@ impl<T: Real> Workspace<T> {
             dense: Vec::with_capacity(k),
             given: Vec::new(),
             likelihoods: Vec::new(),
+            block: layout.block_buffer(),
         }
     }
 
     /// Upper bound on the bytes of a workspace.
     fn bytes(Shape { k, d, .. }: Shape) -> u128 {
-        (2 * k as u128 + (SCRATCH * d) as u128 + 4) * (STRIDE * size_of::<T>()) as u128
+        (2 * k as u128 + ((SCRATCH + 1) * d) as u128 + 4) * (STRIDE * size_of::<T>()) as u128
     }
 }
 
@@ -143,7 +146,7 @@ impl<T: Dispatch> Passes<T> {
             .map(|i| Share {
                 blocks: i * blocks / count..(i + 1) * blocks / count,
                 sums: Sums::zero(kind, k, layout.d, pairs),
-                workspace: Workspace::new(shape),
+                workspace: Workspace::new(layout, shape),
             })
             .collect();
         self.shape = Some(shape);

@@ -4,7 +4,7 @@ use gmm_model::CovarianceType;
 use rayon::prelude::*;
 
 use super::super::e_step::{SIDE_BY_SIDE, WIDE, squared_distances, store};
-use super::super::layout::{BLOCK, Layout, STRIDE};
+use super::super::layout::{BLOCK, Buffer, Layout, STRIDE};
 use super::super::moments::{self, Accumulate, Tile};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
 use super::{Passes, Share, padded};
@@ -26,7 +26,8 @@ impl<T: Dispatch> Passes<T> {
         let machine = self.machine;
         let work = |(group, near): (usize, &mut [f64])| {
             let blocks = near.chunks_mut(BLOCK).zip(group * DISTANCE_ROWS / BLOCK..);
-            blocks.map(|(near, block)| T::dispatch(machine, Minimum { layout, block, centre, near })).sum()
+            let buffer = &mut layout.block_buffer();
+            blocks.map(|(near, block)| T::dispatch(machine, Minimum { layout, block, buffer, centre, near })).sum()
         };
         if layout.n * layout.d < SMALL {
             near.chunks_mut(DISTANCE_ROWS).enumerate().map(|(i, near)| work((i, near))).collect()
@@ -41,8 +42,9 @@ impl<T: Dispatch> Passes<T> {
         let count = candidates.len() / layout.d;
         let work = |(group, near): (usize, &[f64])| {
             let mut out = vec![0.0; count];
+            let buffer = &mut layout.block_buffer();
             for (near, block) in near.chunks(BLOCK).zip(group * DISTANCE_ROWS / BLOCK..) {
-                T::dispatch(machine, CandidateCosts { layout, block, candidates, near, out: &mut out });
+                T::dispatch(machine, CandidateCosts { layout, block, buffer, candidates, near, out: &mut out });
             }
             out
         };
@@ -82,7 +84,7 @@ impl<T: Real> Kernel<T> for Nearest<'_, T> {
         // Include every row that has any responsibility.
         let floors = vec![T::ZERO; k];
         for block in share.blocks.clone() {
-            let (x, weights, rows) = (layout.block(block), layout.weights(block), layout.rows_in(block));
+            let (x, weights, rows) = (layout.block(block, &mut work.block), layout.weights(block), layout.rows_in(block));
             let wide = padded::<T, W>(rows);
             distances(w, centres, d, x, wide, &mut work.joint);
             let (labels, best) = (&mut work.labels[..rows], &mut work.top[..rows]);
@@ -120,6 +122,7 @@ impl<T: Real> Kernel<T> for Nearest<'_, T> {
 struct Minimum<'a, T> {
     layout: &'a Layout<T>,
     block: usize,
+    buffer: &'a mut Buffer<T>,
     centre: &'a [T],
     near: &'a mut [f64],
 }
@@ -129,9 +132,9 @@ impl<T: Real> Kernel<T> for Minimum<'_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) -> f64 {
-        let Self { layout, block, centre, near } = self;
+        let Self { layout, block, buffer, centre, near } = self;
         let mut found = [T::ZERO; STRIDE];
-        distances(w, centre, layout.d, layout.block(block), padded::<T, W>(near.len()), &mut found);
+        distances(w, centre, layout.d, layout.block(block, buffer), padded::<T, W>(near.len()), &mut found);
         let mut sum = 0.0;
         for ((near, distance), &weight) in near.iter_mut().zip(found).zip(layout.weights(block)) {
             *near = near.min(distance.to_f64());
@@ -145,6 +148,7 @@ impl<T: Real> Kernel<T> for Minimum<'_, T> {
 struct CandidateCosts<'a, T> {
     layout: &'a Layout<T>,
     block: usize,
+    buffer: &'a mut Buffer<T>,
     candidates: &'a [T],
     near: &'a [f64],
     out: &'a mut [f64],
@@ -155,9 +159,9 @@ impl<T: Real> Kernel<T> for CandidateCosts<'_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
-        let Self { layout, block, candidates, near, out } = self;
+        let Self { layout, block, buffer, candidates, near, out } = self;
         let d = layout.d;
-        let (x, weights, rows) = (layout.block(block), layout.weights(block), padded::<T, W>(near.len()));
+        let (x, weights, rows) = (layout.block(block, buffer), layout.weights(block), padded::<T, W>(near.len()));
         let mut found = [T::ZERO; SIDE_BY_SIDE * STRIDE];
         for (some, out) in candidates.chunks(SIDE_BY_SIDE * d).zip(out.chunks_mut(SIDE_BY_SIDE)) {
             distances(w, some, d, x, rows, &mut found);
