@@ -9,6 +9,7 @@ use memchr::memrchr;
 
 use super::block::{Layout, rows};
 use super::unread::Unread;
+use crate::memory;
 
 /// How to read a text in blocks.
 #[derive(Clone, Debug)]
@@ -39,7 +40,7 @@ pub(super) enum End {
     Text,
     /// There is no room for the next block, or other threads are needed for it.
     Room,
-    /// The next block is not plain, has no line end, or could not be read.
+    /// The next block is not plain, has no line end, could not be read, or has no memory.
     Odd,
 }
 
@@ -89,7 +90,14 @@ impl Blocks {
     }
 
     fn threads(&mut self) -> usize {
-        let available = || thread::available_parallelism().map_or(1, usize::from);
+        /// Address space for a thread: its stack, and the heap that glibc reserves for it and keeps. Threads take at
+        /// most a quarter of what is available, which a limit may make scarce.
+        const THREAD: u64 = 4 * (128 << 20);
+        let available = || {
+            let most =
+                memory::available().map_or(usize::MAX, |free| usize::try_from(free / THREAD).unwrap_or(usize::MAX));
+            thread::available_parallelism().map_or(1, usize::from).min(most).max(1)
+        };
         if self.alone > 0 { 1 } else { *self.threads.get_or_insert_with(available) }
     }
 
@@ -211,6 +219,8 @@ impl<'r, R: BufRead> Cutter<'r, R> {
     /// Returns the next lines, at most `size` bytes. Only the last line of the text may lack its end.
     fn next(&mut self) -> Result<Vec<u8>, End> {
         let mut block = self.free.pop().unwrap_or_default();
+        let more = self.size - block.len();
+        memory::reserve(&mut block, more, "a block of text").map_err(|_| End::Odd)?;
         block.resize(self.size, 0);
         let mut len = self.rest.len();
         block[..len].copy_from_slice(&self.rest);
@@ -235,12 +245,14 @@ impl<'r, R: BufRead> Cutter<'r, R> {
         if ended {
             return if len == 0 { Err(End::Text) } else { Ok(block) };
         }
-        let Some(end) = memrchr(b'\n', &block) else {
+        let end = memrchr(b'\n', &block).map(|end| end + 1);
+        let room = |end: &usize| memory::reserve(&mut self.rest, block.len() - end, "a block of text").is_ok();
+        let Some(end) = end.filter(room) else {
             self.rest = block;
             return Err(End::Odd);
         };
-        self.rest.extend_from_slice(&block[end + 1..]);
-        block.truncate(end + 1);
+        self.rest.extend_from_slice(&block[end..]);
+        block.truncate(end);
         Ok(block)
     }
 
