@@ -101,9 +101,7 @@ impl Device {
             return Ok(Opened::by(engine, first));
         }
         // The GPU's advantage may be that of a default value over the true one.
-        if crate::cuda::has_driver() {
-            costs::measure_cpu(&engine, threads)?;
-        }
+        crate::cuda::measure_cpu(&engine)?;
         let estimates = costs::estimates(work, threads, false);
         if !estimates.prefer_gpu() {
             return Ok(Opened::by(engine, estimates));

@@ -21,9 +21,10 @@ fn missing() -> Error {
     Error::Device(MISSING.to_owned())
 }
 
-/// Whether there is a driver: not in this build.
-pub(crate) const fn has_driver() -> bool {
-    false
+/// Estimates need no measurement: this build has no GPU to choose.
+#[allow(clippy::unnecessary_wraps)]
+pub(crate) const fn measure_cpu(_engine: &crate::CpuEngine) -> Result<(), Error> {
+    Ok(())
 }
 
 /// One NVIDIA GPU. Cannot be created in this build, which lacks the feature `cuda`.

@@ -151,6 +151,56 @@ fn the_same_thread_count_gives_the_same_bits() {
     });
 }
 
+/// Everything that a resident returns, as bits.
+fn bits_of(engine: &CpuEngine, data: &Dataset, precision: Precision, mixture: &Mixture) -> Vec<u64> {
+    let (d, k) = (mixture.n_features(), mixture.n_components());
+    let at = shift::of_data(data);
+    let mut rows = engine.load(data, precision, &at).unwrap();
+    let mut found: Vec<f64> = Vec::new();
+    for statistics in [rows.pass(mixture).unwrap(), rows.nearest(mixture.covariance_type(), mixture.means()).unwrap()] {
+        found.extend(statistics.weight.iter().chain(&statistics.first).chain(&statistics.second));
+        found.push(statistics.log_likelihood);
+    }
+    found.extend(rows.add_centre(&data.rows().to_f64().row(3).to_vec()).unwrap());
+    found.extend(rows.log_likelihoods(&[mixture.clone(), mixture.clone()]).unwrap());
+    let mut densities = vec![0.0; data.n_rows()];
+    let want = EvaluateOptions { log_densities: Some(&mut densities), ..EvaluateOptions::default() };
+    found.push(rows.evaluate(mixture, want).unwrap().log_likelihood);
+    found.extend(densities);
+    let picked: Vec<usize> = (0..data.n_rows()).step_by(3).collect();
+    let weights = data.weights().map(|all| picked.iter().map(|&row| all[row]).collect::<Vec<_>>());
+    let mut some = rows.sample(&picked, weights.as_deref()).unwrap();
+    found.push(some.pass(mixture).unwrap().log_likelihood);
+    // A narrow component far from the shift: its rows are converted to f64.
+    let narrow = Mixture::new(
+        vec![1.0].into(),
+        ndarray::Array2::from_elem((1, d), 1e3),
+        gmm_model::Covariances::Spherical(vec![1e-10].into()),
+    );
+    if k > 0 {
+        found.push(rows.pass(&narrow.unwrap()).unwrap().log_likelihood);
+    }
+    found.into_iter().map(f64::to_bits).collect()
+}
+
+#[test]
+fn rows_that_are_not_copied_give_the_bits_of_a_copy() {
+    for (n, d, k) in [(5, 1, 1), (256, 3, 2), (257, 8, 3), (3000, 13, 5)] {
+        every_kind(|kind, precision| {
+            let mixture = common::mixture(kind, k, d, 50.0, 1.0, 1);
+            let rows = common::rows(n, d, 50.0, 1.0, 1);
+            let weights: Vec<f64> = (0..n).map(|i| (i % 3) as f64 + 0.5).collect();
+            let doubles = Dataset::new(rows.clone()).unwrap();
+            let singles = Dataset::new(rows.mapv(|v| v as f32)).unwrap().with_weights(weights).unwrap();
+            for (data, name) in [(&doubles, "f64"), (&singles, "f32, weighted")] {
+                let [copied, given] = [CpuEngine::new(2), CpuEngine::without_copies(2)]
+                    .map(|engine| bits_of(&engine.unwrap(), data, precision, &mixture));
+                assert!(copied == given, "{kind} {precision} {n} {d} {k} {name}");
+            }
+        });
+    }
+}
+
 #[test]
 fn rows_beyond_the_range_of_squares_have_density_zero_and_the_prior_as_posterior() {
     every_kind(|kind, precision| {

@@ -6,15 +6,16 @@
 //! stored beside the autotune results: how fast the CPU is, and how long the GPU takes to open.
 
 #[cfg(feature = "cuda")]
+pub(crate) mod measured;
+#[cfg(feature = "cuda")]
 mod stored;
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use gmm_model::{CovarianceType, Dataset, Precision, SyntheticOptions, synthetic};
-use ndarray::Array2;
+use gmm_model::{CovarianceType, Precision};
 
-use crate::{CpuEngine, Engine, Error, FitOptions};
+use crate::FitOptions;
 
 /// The work that a program is about to do on an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -166,47 +167,6 @@ fn stored_speeds(threads: usize) -> Speeds {
     Speeds { cpu: CPU_SPEED, threads, open: OPEN_SECONDS }
 }
 
-/// Measures the CPU engine by passes over made-up rows, which take about a millisecond, unless its speed is stored.
-///
-/// # Errors
-/// As for [`Engine::load`].
-pub(crate) fn measure_cpu(engine: &CpuEngine, threads: usize) -> Result<(), Error> {
-    let threads = if threads == 0 { crate::default_threads() } else { threads };
-    #[cfg(feature = "cuda")]
-    if stored::read(threads).0.is_none() {
-        stored::keep(threads, Some(cpu_speed(engine, threads)?), None);
-    }
-    let _ = engine;
-    Ok(())
-}
-
-/// Stores how long the first GPU took to open.
-#[cfg(feature = "cuda")]
-pub(crate) fn keep_open_seconds(seconds: f64) {
-    stored::keep(0, None, Some(seconds));
-}
-
-/// `f64` multiply-adds per second and thread of the CPU engine.
-#[cfg(any(feature = "cuda", test))]
-fn cpu_speed(engine: &CpuEngine, threads: usize) -> Result<f64, Error> {
-    /// Enough rows for each thread that starting the threads does not count.
-    const ROWS: usize = 4096;
-    const SHAPE: (usize, usize) = (8, 8);
-    const PASSES: usize = 4;
-    let (n, (d, k)) = (ROWS * threads, SHAPE);
-    let mixture = synthetic(k, d, CovarianceType::Full, 0, &SyntheticOptions::default())?;
-    // Any rows near the means will do: the time does not depend on the values.
-    let rows = Array2::from_shape_fn((n, d), |(i, j)| mixture.means()[[i % k, j]] + ((i * 7 + j) % 13) as f64 / 13.0);
-    let mut rows = engine.load(&Dataset::new(rows)?, Precision::F64, &vec![0.0; d])?;
-    let mut best = f64::INFINITY;
-    for _ in 0..PASSES {
-        let started = Instant::now();
-        rows.pass(&mixture)?;
-        best = best.min(started.elapsed().as_secs_f64());
-    }
-    Ok(n as f64 * per_row(CovarianceType::Full, k, d) / best.max(1e-9) / threads as f64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -254,11 +214,5 @@ mod tests {
         let text = Estimates { cpu: 0.0012, gpu: 0.45, open: 0.4 }.to_string();
         assert_eq!(text, "about 1.2ms on the CPU, 450.0ms on a GPU (400.0ms of it to open and close the GPU)");
         assert_eq!(Estimates { cpu: 2.0, gpu: 0.5, open: 0.0 }.to_string(), "about 2.0s on the CPU, 500.0ms on a GPU");
-    }
-
-    #[test]
-    fn the_cpu_engine_is_measured() {
-        let speed = cpu_speed(&CpuEngine::new(1).unwrap(), 1).unwrap();
-        assert!(speed > 1e6 && speed.is_finite(), "{speed}");
     }
 }

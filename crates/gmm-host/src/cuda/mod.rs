@@ -94,7 +94,7 @@ impl CudaEngine {
     pub fn first() -> Result<Self, Error> {
         let started = std::time::Instant::now();
         let opened = Self::new(0)?;
-        crate::costs::keep_open_seconds(started.elapsed().as_secs_f64());
+        crate::costs::measured::keep_open_seconds(started.elapsed().as_secs_f64());
         Ok(opened)
     }
 
@@ -146,9 +146,12 @@ impl CudaEngine {
     }
 }
 
-/// Whether the driver's library can be loaded. Opens no device.
-pub(crate) fn has_driver() -> bool {
-    driver::table::open().is_ok()
+/// Measures the CPU engine for the estimates of [`Device::Auto`](crate::Device::Auto), if there is a driver.
+///
+/// # Errors
+/// As for [`Engine::load`].
+pub(crate) fn measure_cpu(engine: &crate::CpuEngine) -> Result<(), Error> {
+    if driver::table::open().is_ok() { crate::costs::measured::measure_cpu(engine) } else { Ok(()) }
 }
 
 /// Lists the EM paths for `shape = (n, d, k)`, `n` rows of `d` columns with `k` components, on `engine`, or on an H200

@@ -83,7 +83,8 @@ impl<T: Real> Kernel<T> for Expectation<'_, T> {
         let Self { layout, terms, floors, share } = self;
         let work = &mut share.workspace;
         for block in share.blocks.clone() {
-            let (x, weights, rows) = (layout.block(block, &mut work.block), layout.weights(block), layout.rows_in(block));
+            let (x, weights, rows) =
+                (layout.block(block, &mut work.block), layout.weights(block), layout.rows_in(block));
             let wide = padded::<T, W>(rows);
             w.apart(Responsibilities {
                 terms,

@@ -47,7 +47,8 @@ impl<T: Real> Kernel<T> for Given<'_, T> {
         // Include every row that has any responsibility.
         let floors = vec![T::ZERO; k];
         for block in share.blocks.clone() {
-            let (x, weights, rows) = (layout.block(block, &mut work.block), layout.weights(block), layout.rows_in(block));
+            let (x, weights, rows) =
+                (layout.block(block, &mut work.block), layout.weights(block), layout.rows_in(block));
             let given = &mut work.given[..rows * k];
             fill(block * BLOCK, given);
             work.joint.fill(T::ZERO);

@@ -84,7 +84,8 @@ impl<T: Real> Kernel<T> for Nearest<'_, T> {
         // Include every row that has any responsibility.
         let floors = vec![T::ZERO; k];
         for block in share.blocks.clone() {
-            let (x, weights, rows) = (layout.block(block, &mut work.block), layout.weights(block), layout.rows_in(block));
+            let (x, weights, rows) =
+                (layout.block(block, &mut work.block), layout.weights(block), layout.rows_in(block));
             let wide = padded::<T, W>(rows);
             distances(w, centres, d, x, wide, &mut work.joint);
             let (labels, best) = (&mut work.labels[..rows], &mut work.top[..rows]);
