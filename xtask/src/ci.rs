@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::{deny, package, shell, test};
+use crate::{book, deny, package, shell, test};
 
 type Check = fn() -> Result<()>;
 
@@ -25,6 +25,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ("documentation", documentation),
         ("dependencies", deny::run),
         ("packages", package::run),
+        ("book", book::run),
     ];
     if !options.no_test {
         checks.push(("tests", || test::run(&test::Options::default())));

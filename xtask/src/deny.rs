@@ -1,11 +1,9 @@
 //! Checks licences, sources and duplicates of dependencies with cargo-deny, and known vulnerabilities if there is a
 //! network.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 
-use crate::shell;
+use crate::{shell, tools};
 
 /// Pinned, so that a new release of cargo-deny cannot fail an unchanged repository.
 const VERSION: &str = "0.20.2";
@@ -17,7 +15,7 @@ const VERSION: &str = "0.20.2";
 /// Errors if a licence, a source or a ban is violated, an advisory applies, or cargo-deny is neither installed nor can
 /// be built.
 pub(crate) fn run() -> Result<()> {
-    let deny = installed()?;
+    let deny = tools::installed("cargo-deny", VERSION, &[])?;
     // The crates are on disk after any build, so these checks need no network.
     shell::run(shell::program(&deny).args(["--workspace", "check", "bans", "licenses", "sources"]))?;
     // The list of advisories is a git repository, which may not be reachable from a closed network.
@@ -26,16 +24,4 @@ pub(crate) fn run() -> Result<()> {
         return Ok(());
     }
     shell::run(shell::program(&deny).args(["--workspace", "check", "--disable-fetch", "advisories"]))
-}
-
-/// Returns the path of cargo-deny in `target/tools`; builds it there if necessary.
-fn installed() -> Result<PathBuf> {
-    let tools = shell::target().join("tools");
-    let deny = tools.join("bin").join(format!("cargo-deny{}", std::env::consts::EXE_SUFFIX));
-    if !deny.exists() {
-        // Unoptimised: it builds in a minute on two cores, and runs in a second.
-        let mut install = shell::cargo(&["install", "cargo-deny", "--locked", "--debug", "--version", VERSION]);
-        shell::run(install.arg("--root").arg(&tools))?;
-    }
-    Ok(deny)
 }

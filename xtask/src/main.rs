@@ -1,6 +1,7 @@
 //! Development tasks of the repository: `cargo xtask COMMAND`.
 
 mod bench;
+mod book;
 mod build_ptx;
 mod ci;
 mod deny;
@@ -10,6 +11,7 @@ mod package;
 mod shell;
 mod test;
 mod test_python;
+mod tools;
 mod venv;
 mod wheel;
 

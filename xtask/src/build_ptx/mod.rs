@@ -120,7 +120,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 }
 
 /// Compiles all targets.
-fn compiled(codegen: &(impl Codegen + Sync)) -> Result<Files> {
+fn compiled(codegen: &impl Codegen) -> Result<Files> {
     let mut files = Files::new();
     let modules = side_by_side(&TARGETS, |target| module(codegen, target));
     let modules: Vec<String> = modules.into_iter().collect::<Result<_>>()?;
