@@ -176,6 +176,18 @@ fn picked<T: Copy + Into<f64>>(numbers: &[T], d: usize, rows: &[usize]) -> Array
     Array2::from_shape_vec((rows.len(), d), out).expect("d numbers of each row")
 }
 
+/// Arrays of another library in the memory of an engine's device, to which an evaluation writes. Each is an address,
+/// aligned to its numbers, or `None` if it is not wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceOutputs {
+    /// Log densities, `(n,)` of f64.
+    pub log_densities: Option<u64>,
+    /// Responsibilities, `(n, k)` of f64 in row-major order.
+    pub responsibilities: Option<u64>,
+    /// The component of largest responsibility, `(n,)` of u32.
+    pub labels: Option<u64>,
+}
+
 /// A contiguous row-major array of rows, `(n, d)`, in the memory of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRows {

@@ -3,7 +3,7 @@
 use gmm_model::{Dataset, Mixture, Precision, PrecisionMixture};
 use ndarray::{Array1, Array2};
 
-use crate::{Data, Engine, Error, EvaluateOptions, Evaluation, Resident, memory, shift};
+use crate::{Data, DeviceData, DeviceOutputs, Engine, Error, EvaluateOptions, Evaluation, Resident, memory, shift};
 
 /// Log density of each row, `(n,)`, and the totals.
 ///
@@ -125,6 +125,28 @@ pub fn precisions<'a>(
         return Ok(found);
     }
     data.load(engine, precision, &shift, None)?.evaluate_precisions(mixture, want)
+}
+
+/// As [`precisions`], of rows on a GPU, with results that stay there.
+///
+/// # Safety
+/// As for [`Evaluate::evaluate_there`](crate::Evaluate::evaluate_there).
+///
+/// # Errors
+/// As for [`precisions`].
+pub unsafe fn precisions_there(
+    engine: &dyn Engine,
+    mixture: &PrecisionMixture<'_>,
+    data: &DeviceData,
+    precision: Precision,
+    out: &DeviceOutputs,
+) -> Result<Evaluation, Error> {
+    let data = Data::from(data);
+    crate::engine::check_features(data.dim().1, mixture.n_features())?;
+    let shift = shift::of_precisions(mixture, data.precision(), precision);
+    let mut rows = data.load(engine, precision, &shift, None)?;
+    // SAFETY: the caller upholds `# Safety`.
+    unsafe { rows.evaluate_there(mixture, out) }
 }
 
 /// Errors if the data's columns differ in name or order from those that the mixture was fitted to. Passes if either has

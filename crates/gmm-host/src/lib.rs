@@ -54,7 +54,7 @@ mod wrapped;
 pub use costs::{Estimates, Work, estimates};
 pub use cpu::CpuEngine;
 pub use cuda::{CudaEngine, DeviceColumn, DeviceData, UploadRates, cuda_report, loop_candidates};
-pub use data::{Data, DeviceRows};
+pub use data::{Data, DeviceOutputs, DeviceRows};
 pub use described::{CudaDevice, CudaReport, LoopCandidate};
 pub use device::{Device, Opened};
 pub use em::{EmOptions, EmRun, Iteration, Observer, OnDevice, run as run_em};

@@ -10,7 +10,9 @@ use crate::em::{EmOptions, EmRun};
 use crate::engine::{ComponentColumns, DeviceInput, Evaluate, Passes, Seeding};
 use crate::init::{LloydPasses, RowDraw, WeighedRows};
 use crate::products::Multiplier;
-use crate::{DeviceColumn, DeviceData, Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident};
+use crate::{
+    DeviceColumn, DeviceData, DeviceOutputs, Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident,
+};
 
 /// Hooks around the passes of a [`Wrapped`] engine's rows. The default methods do nothing. A sample of the rows gets a
 /// clone of the hooks.
@@ -228,6 +230,15 @@ impl<H: Hooks + 'static> Seeding for Rows<H> {
 impl<H: Hooks + 'static> Evaluate for Rows<H> {
     fn evaluate(&mut self, mixture: &Mixture, want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
         self.next()?.evaluate(mixture, want)
+    }
+
+    unsafe fn evaluate_there(
+        &mut self,
+        mixture: &PrecisionMixture<'_>,
+        out: &DeviceOutputs,
+    ) -> Result<Evaluation, Error> {
+        // SAFETY: the caller upholds `# Safety` of `Evaluate::evaluate_there`.
+        unsafe { self.next()?.evaluate_there(mixture, out) }
     }
 
     fn evaluate_precisions(

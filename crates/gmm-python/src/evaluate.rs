@@ -1,10 +1,11 @@
 //! Evaluation of a mixture on rows: log densities, responsibilities, labels and totals.
 
-use gmm_host::{Error, EvaluateOptions, Evaluation, Work, evaluate, memory};
+use gmm_host::{Data, DeviceOutputs, Error, EvaluateOptions, Evaluation, Work, evaluate, memory};
 use gmm_model::Precision;
 use ndarray::{Array1, Array2};
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1};
 use pyo3::prelude::*;
+use rayon::prelude::*;
 
 use crate::engines;
 use crate::errors::raise;
@@ -32,6 +33,57 @@ pub(crate) fn log_densities<'py>(
     Ok(found.into_pyarray(py))
 }
 
+/// An array of another library on the GPU of the rows, to which results are written: its address, and the object that
+/// keeps it alive.
+#[derive(FromPyObject)]
+pub(crate) struct OutputArray {
+    address: u64,
+    owner: Py<PyAny>,
+}
+
+/// As [`log_densities`], [`responsibilities`] or [`labels`], by name, for rows on a GPU, written to `out` there: float64,
+/// float64 or uint32, in row-major order.
+#[pyfunction]
+pub(crate) fn evaluate_there(
+    py: Python<'_>,
+    rows: &Bound<'_, PyAny>,
+    parameters: Parameters,
+    place: Execution,
+    what: &str,
+    out: OutputArray,
+) -> PyResult<()> {
+    let rows = Rows::new(rows, None)?;
+    let address = Some(out.address);
+    let outputs = match what {
+        "log_densities" => DeviceOutputs { log_densities: address, ..DeviceOutputs::default() },
+        "responsibilities" => DeviceOutputs { responsibilities: address, ..DeviceOutputs::default() },
+        _ => DeviceOutputs { labels: address, ..DeviceOutputs::default() },
+    };
+    let (parameters, factors) = parameters.split();
+    let (unchecked, owner) = rows.split();
+    let owners = (owner, factors, out.owner).into_pyobject(py)?.into_any().unbind();
+    let done = supervise(py, owners, None, move |_| -> Result<(), Error> {
+        let mixture = parameters.precisions()?;
+        let opened = engines::open(&place)?;
+        let rows = unchecked.check(&opened)?;
+        let Data::Device(data) = rows.data() else { unreachable!("rows on a GPU") };
+        let precision = place.precision.unwrap_or_else(|| wider(data.precision(), mixture.precision()));
+        // SAFETY: `gmm_rs` has made the array with the library of the rows, on their GPU, of the shape and type of the
+        // result; `supervise` keeps it alive, and no one else has it yet.
+        unsafe { evaluate::precisions_there(opened.engine.as_ref(), &mixture, data, precision, &outputs) }?;
+        Ok(())
+    })?;
+    done.map_err(|error| raise(py, error))
+}
+
+/// Results have the precision of the wider type of rows and parameters.
+const fn wider(rows: Precision, parameters: Precision) -> Precision {
+    match (rows, parameters) {
+        (Precision::F32, Precision::F32) => Precision::F32,
+        _ => Precision::F64,
+    }
+}
+
 /// Responsibilities, `(n, k)`; each row sums to 1.
 #[pyfunction]
 pub(crate) fn responsibilities<'py>(
@@ -57,12 +109,27 @@ pub(crate) fn labels<'py>(
     parameters: Parameters,
     place: Execution,
 ) -> PyResult<Bound<'py, PyArray1<i64>>> {
+    /// Labels that a thread converts at a time.
+    const PIECE: usize = 1 << 18;
+    let threads = place.threads;
     let found = on(py, Rows::new(rows, None)?, parameters, place, |(n, _), evaluate| {
-        let mut out = vec![0; n];
+        let mut out = vec![0_u32; n];
         evaluate(EvaluateOptions { labels: Some(&mut out), ..EvaluateOptions::default() })?;
-        Ok(out.into_iter().map(i64::from).collect::<Array1<_>>())
+        Ok(out)
     })?;
-    Ok(found.into_pyarray(py))
+    // The memory of a large result is new: several threads touch it sooner than one.
+    let pool = engines::pool(threads).map_err(|error| raise(py, error))?;
+    let wide = py.detach(|| {
+        let mut wide = vec![0_i64; found.len()];
+        let convert = |(to, from): (&mut [i64], &[u32])| to.iter_mut().zip(from).for_each(|(to, &v)| *to = v.into());
+        if found.len() < PIECE {
+            convert((&mut wide, &found));
+        } else {
+            pool.install(|| wide.par_chunks_mut(PIECE).zip(found.par_chunks(PIECE)).for_each(convert));
+        }
+        wide
+    });
+    Ok(wide.into_pyarray(py))
 }
 
 /// Log-likelihood Σ w ln p(x), and total weight Σ w.
@@ -103,12 +170,7 @@ fn on<R: Send + 'static>(
         let work = Work::passes((n, d), given, mixture.covariance_type(), mixture.n_components(), 1.0);
         let opened = engines::open_for(&place, &work)?;
         let rows = unchecked.check(&opened)?;
-        // Results have the precision of the wider type of rows and parameters.
-        let wider = match (rows.data().precision(), mixture.precision()) {
-            (Precision::F32, Precision::F32) => Precision::F32,
-            _ => Precision::F64,
-        };
-        let precision = place.precision.unwrap_or(wider);
+        let precision = place.precision.unwrap_or_else(|| wider(rows.data().precision(), mixture.precision()));
         evaluator((n, mixture.n_components()), &mut |want| {
             evaluate::precisions(opened.engine.as_ref(), &mixture, rows.data(), precision, want)
         })

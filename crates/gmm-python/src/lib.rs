@@ -51,6 +51,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(files::write_model, module)?)?;
     module.add_function(wrap_pyfunction!(evaluate::log_densities, module)?)?;
     module.add_function(wrap_pyfunction!(evaluate::responsibilities, module)?)?;
+    module.add_function(wrap_pyfunction!(evaluate::evaluate_there, module)?)?;
     module.add_function(wrap_pyfunction!(evaluate::labels, module)?)?;
     module.add_function(wrap_pyfunction!(evaluate::score, module)?)?;
     module.add_function(wrap_pyfunction!(sample::sample, module)?)?;

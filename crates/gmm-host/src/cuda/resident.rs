@@ -14,13 +14,14 @@ use super::log_likelihood::columns::DeviceColumn;
 use super::number::Number;
 use super::rows::Rows;
 use super::rows::device_input::DeviceData;
+use super::rows::outputs::Outputs;
 use super::seeding::Seeding;
 use super::seeding::lloyd::Lloyd;
 use super::tune;
 use crate::em::{EmOptions, EmRun};
 use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding as Seeds, check_features};
 use crate::init::{LloydPasses, RowDraw, WeighedRows, lloyd_pass};
-use crate::{Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident};
+use crate::{DeviceOutputs, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident};
 
 /// Rows, and the buffers of each algorithm that runs over them.
 pub(crate) struct CudaResident<T: Number> {
@@ -72,6 +73,22 @@ impl<T: Number> CudaResident<T> {
             sums
         };
         Rows::from_device(gpu, data, precision, shift, limit, forced, &mut distances).map(Self::of)
+    }
+}
+
+impl<T: Number> CudaResident<T> {
+    fn evaluate_into(&mut self, mixture: &PrecisionMixture<'_>, out: &mut Outputs<'_>) -> Result<Evaluation, Error> {
+        check_features(self.rows.d, mixture.n_features())?;
+        mixture.check_factors()?;
+        let is_matrix = matches!(mixture.covariance_type(), CovarianceType::Full | CovarianceType::Tied);
+        if is_matrix && (0..mixture.n_factors()).any(|c| mixture.factor_shape(c) != FactorShape::Upper) {
+            // Factors set by the user that are not upper triangular: the kernels store triangular factors only.
+            let mixture = mixture.to_mixture()?;
+            return self.rows.run(|rows| rows.evaluate_here(&mixture, out));
+        }
+        let scale = |c| Ok(mixture.log_weight(c) + mixture.log_normalizer(c, FactorShape::Upper)?);
+        let scales: Vec<f64> = (0..mixture.n_components()).map(scale).collect::<Result<_, Error>>()?;
+        self.rows.run(|rows| rows.evaluate_precisions_here(mixture, &scales, out))
     }
 }
 
@@ -213,26 +230,27 @@ impl<T: Number> Seeds for CudaResident<T> {
 }
 
 impl<T: Number> Evaluate for CudaResident<T> {
-    fn evaluate(&mut self, mixture: &Mixture, mut want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
+    fn evaluate(&mut self, mixture: &Mixture, want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
         check_features(self.rows.d, mixture.n_features())?;
-        self.rows.run(|rows| rows.evaluate_here(mixture, &mut want))
+        let mut outputs = Outputs::Host(want);
+        self.rows.run(|rows| rows.evaluate_here(mixture, &mut outputs))
     }
 
     fn evaluate_precisions(
         &mut self,
         mixture: &PrecisionMixture<'_>,
-        mut want: EvaluateOptions<'_>,
+        want: EvaluateOptions<'_>,
     ) -> Result<Evaluation, Error> {
-        check_features(self.rows.d, mixture.n_features())?;
-        mixture.check_factors()?;
-        let is_matrix = matches!(mixture.covariance_type(), CovarianceType::Full | CovarianceType::Tied);
-        if is_matrix && (0..mixture.n_factors()).any(|c| mixture.factor_shape(c) != FactorShape::Upper) {
-            // Factors set by the user that are not upper triangular: the kernels store triangular factors only.
-            return self.evaluate(&mixture.to_mixture()?, want);
-        }
-        let scale = |c| Ok(mixture.log_weight(c) + mixture.log_normalizer(c, FactorShape::Upper)?);
-        let scales: Vec<f64> = (0..mixture.n_components()).map(scale).collect::<Result<_, Error>>()?;
-        self.rows.run(|rows| rows.evaluate_precisions_here(mixture, &scales, &mut want))
+        self.evaluate_into(mixture, &mut Outputs::Host(want))
+    }
+
+    unsafe fn evaluate_there(
+        &mut self,
+        mixture: &PrecisionMixture<'_>,
+        out: &DeviceOutputs,
+    ) -> Result<Evaluation, Error> {
+        // Valid until this returns, as the caller guarantees.
+        self.evaluate_into(mixture, &mut Outputs::Device(*out))
     }
 
     fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {

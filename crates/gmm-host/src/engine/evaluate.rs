@@ -2,7 +2,7 @@
 
 use gmm_model::{Mixture, PrecisionMixture};
 
-use crate::Error;
+use crate::{DeviceOutputs, Error};
 
 /// The outputs per row that [`Evaluate::evaluate`] writes, besides the totals that it returns.
 #[derive(Default)]
@@ -48,6 +48,24 @@ pub trait Evaluate: Send {
         want: EvaluateOptions<'_>,
     ) -> Result<Evaluation, Error> {
         self.evaluate(&mixture.to_mixture()?, want)
+    }
+
+    /// [`evaluate_precisions`](Self::evaluate_precisions), with results that stay in the memory of the engine's device.
+    /// Only GPU engines implement this.
+    ///
+    /// # Safety
+    /// The addresses of `out` are those of arrays of the stated lengths on this engine's device, which nothing else reads
+    /// or writes until this returns.
+    ///
+    /// # Errors
+    /// As for [`evaluate_precisions`](Self::evaluate_precisions); [`Error::Device`] if the engine has no device.
+    unsafe fn evaluate_there(
+        &mut self,
+        mixture: &PrecisionMixture<'_>,
+        out: &DeviceOutputs,
+    ) -> Result<Evaluation, Error> {
+        let _ = (mixture, out);
+        Err(Error::Device("this engine has no device memory for results".to_owned()))
     }
 
     /// Σ w ln p(x) over all rows under each mixture, `(mixtures.len(),)`: the log-likelihood of

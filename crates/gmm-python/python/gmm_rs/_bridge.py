@@ -13,8 +13,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from gmm_rs import _core, _numbers
-from gmm_rs._gpu import to_host
-from gmm_rs._inputs import contiguous, like, rows
+from gmm_rs._gpu import Output, to_host
+from gmm_rs._inputs import contiguous, converted, like, output, rows
 from gmm_rs._place import place
 from gmm_rs._progress import Progress
 from gmm_rs.exceptions import DataError, DataWarning, NumericalError, ParameterError
@@ -254,6 +254,22 @@ def _plain(array):
     """`array` itself if the engines can read it, else a copy that they can."""
     is_known = array.dtype in (np.float32, np.float64) and array.dtype.isnative
     return np.require(array, array.dtype if is_known else np.float64, ["C_CONTIGUOUS", "ALIGNED"])
+
+
+def predicted(model, X, rows, what):
+    """What ``gmm_rs._core`` calls `what` of each of `rows`, the validated rows of `X`.
+
+    The result is an array of the library and on the device of `X` if scikit-learn would return it there: see
+    :func:`gmm_rs._inputs.like`. Results for rows on a GPU then never leave it.
+    """
+    shape = (len(rows), model.means_.shape[0]) if what == "responsibilities" else (len(rows),)
+    # The engines write labels as 32-bit numbers; int32 has the same bits.
+    out = output(X, rows, shape, "int32" if what == "labels" else "float64")
+    if out is None:
+        of = {"labels": labels, "log_densities": log_densities, "responsibilities": responsibilities}
+        return like(X, of[what](model, rows))
+    _core.evaluate_there(contiguous(rows), parameters(model), place(model, rows), what, Output(out))
+    return converted(X, out, "int64" if what == "labels" else _width(model, rows).name)
 
 
 def log_densities(model, X):

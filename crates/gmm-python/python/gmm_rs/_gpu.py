@@ -67,6 +67,13 @@ class OnGpu:
         return self.core.fetch({**place, "device": place["device"].replace("auto", "cuda")})
 
 
+class Output:
+    """An array on a GPU that the engines write to: its address, and the owner of its memory."""
+
+    def __init__(self, array):
+        self.address, self.owner = _said(array)["address"], array
+
+
 def is_on_gpu(X):
     """Whether `X` reports that it is on a GPU."""
     return _is_on_gpu_by_dlpack(X) or hasattr(X, "__cuda_array_interface__")

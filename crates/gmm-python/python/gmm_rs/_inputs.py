@@ -211,6 +211,26 @@ def like(X, found):
     return namespace.asarray(found, device=device)
 
 
+def output(X, rows, shape, dtype):
+    """A new array for results of `rows` that stay on the GPU, in the library and on the device of `X`; else None.
+
+    `rows` are the validated rows of `X`. Results stay on the GPU in the cases of :func:`like`, if the engine reads the
+    rows there and the library of `X` has arrays that can be written to.
+    """
+    if not (isinstance(rows, _gpu.OnGpu) and _dispatches() and _is_foreign(X)):
+        return None
+    namespace, _, device = get_namespace_and_device(X)
+    if not {"torch", "cupy"} & set(namespace.__name__.split(".")):
+        return None
+    return namespace.empty(shape, dtype=getattr(namespace, dtype), device=device)
+
+
+def converted(X, found, dtype):
+    """`found`, an array of the library of `X`, as `dtype`."""
+    namespace, _, _ = get_namespace_and_device(X)
+    return namespace.astype(found, getattr(namespace, dtype), copy=False)
+
+
 def _is_foreign(X):
     return hasattr(X, "__dlpack__") and not isinstance(X, np.ndarray)
 

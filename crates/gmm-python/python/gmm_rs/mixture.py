@@ -303,7 +303,8 @@ class GaussianMixture(DensityMixin, BaseEstimator):
             Most probable component of each row; the first one if several are equally probable.
         """
         check_is_fitted(self)
-        return _inputs.like(X, _bridge.labels(self, _inputs.rows(self, X, reset=False, by_name=True)))
+        rows = _inputs.rows(self, X, reset=False, by_name=True)
+        return _bridge.predicted(self, X, rows, "labels")
 
     def predict_proba(self, X):
         """Evaluate the probability (responsibility) of each component for each row.
@@ -319,7 +320,8 @@ class GaussianMixture(DensityMixin, BaseEstimator):
             Probability of each component for each row. Each row sums to 1.
         """
         check_is_fitted(self)
-        return _inputs.like(X, _bridge.responsibilities(self, _inputs.rows(self, X, reset=False, by_name=True)))
+        rows = _inputs.rows(self, X, reset=False, by_name=True)
+        return _bridge.predicted(self, X, rows, "responsibilities")
 
     def score_samples(self, X):
         """Compute the log density of each row.
@@ -335,7 +337,8 @@ class GaussianMixture(DensityMixin, BaseEstimator):
             Log density of each row; ``-inf`` if the density of every component underflows.
         """
         check_is_fitted(self)
-        return _inputs.like(X, _bridge.log_densities(self, _inputs.rows(self, X, reset=False, by_name=True)))
+        rows = _inputs.rows(self, X, reset=False, by_name=True)
+        return _bridge.predicted(self, X, rows, "log_densities")
 
     def score(self, X, y=None, sample_weight=None):
         """Compute the mean log density of the rows.

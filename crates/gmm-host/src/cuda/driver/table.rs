@@ -156,6 +156,7 @@ forwarded! {
     fn cuMemFreeHost(pointer: *mut c_void);
     fn cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
+    fn cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);
     fn cuMemcpy2DAsync_v2(copy: *const CUDA_MEMCPY2D, stream: CUstream);
     fn cuPointerGetAttribute(value: *mut c_void, attribute: CUpointer_attribute, pointer: CUdeviceptr);
     fn cuMemsetD8Async(to: CUdeviceptr, value: c_uchar, bytes: usize, stream: CUstream);
@@ -238,7 +239,7 @@ refused! {
     cuGraphDestroy cuGraphGetEdges cuGraphGetNodes cuGraphKernelNodeGetParams cuGraphNodeGetType
     cuImportExternalMemory cuLaunchHostFunc cuLinkAddData_v2 cuLinkComplete cuLinkCreate_v2 cuLinkDestroy
     cuMemAdvise cuMemAllocAsync cuMemAllocManaged cuMemFreeAsync cuMemPrefetchAsync cuMemcpy2D_v2
-    cuMemcpyAtoH_v2 cuMemcpyDtoD_v2 cuMemcpyDtoDAsync_v2 cuMemcpyDtoH_v2 cuMemcpyHtoA_v2 cuMemcpyHtoD_v2
+    cuMemcpyAtoH_v2 cuMemcpyDtoD_v2 cuMemcpyDtoH_v2 cuMemcpyHtoA_v2 cuMemcpyHtoD_v2
     cuMemsetD16Async cuMemsetD16_v2 cuMemsetD32Async cuMemsetD32_v2 cuMemsetD8_v2 cuModuleGetGlobal_v2
     cuModuleLoad cuModuleLoadData cuOccupancyAvailableDynamicSMemPerBlock cuOccupancyMaxPotentialBlockSize
     cuStreamGetFlags cuStreamGetPriority cuStreamWaitEvent cuSurfObjectCreate cuSurfObjectDestroy

@@ -14,8 +14,8 @@ use crate::cuda::driver::staging::receive;
 use crate::cuda::launch::StepOutputs;
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
+use crate::cuda::rows::outputs::copy_to;
 use crate::cuda::rows::parameters;
-use crate::cuda::rows::passes::copy_to;
 use crate::cuda::rows::workspace::Extras;
 
 /// Log densities of all rows under one component, on a device: see [`ComponentColumns::column`](crate::ComponentColumns::column).

@@ -8,6 +8,7 @@ pub(crate) mod blocks;
 pub(crate) mod device_input;
 pub(crate) mod download;
 pub(crate) mod original;
+pub(crate) mod outputs;
 pub(crate) mod parameters;
 pub(crate) mod passes;
 mod source;

@@ -2,22 +2,23 @@
 
 use std::ops::Range;
 
-use cust::memory::AsyncCopyDestination;
+use cust::memory::{AsyncCopyDestination, DeviceSlice};
 use gmm_kernels::layout::tiled_len;
 use gmm_model::{CovarianceType, Mixture, PrecisionMixture, Statistics};
 use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
 
-use crate::cuda::driver::staging::{receive, send};
+use crate::cuda::driver::staging::send;
 use crate::cuda::launch::plan::TOTALS;
 use crate::cuda::launch::plan::{self, Plan};
 use crate::cuda::launch::{Chunk, Model, StepOutputs};
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
+use crate::cuda::rows::outputs::Outputs;
 use crate::cuda::rows::parameters;
 use crate::cuda::rows::workspace::{Extras, Parameters};
 use crate::cuda::shape::Shape;
-use crate::{Error, EvaluateOptions, Evaluation, FillResponsibilities};
+use crate::{Error, Evaluation, FillResponsibilities};
 
 /// Rows per call of the caller's function that fills responsibilities.
 const FILLED: usize = 256;
@@ -194,13 +195,9 @@ impl<T: Number> Rows<T> {
         self.statistics(&shape, centres, false)
     }
 
-    pub(crate) fn evaluate_here(
-        &mut self,
-        mixture: &Mixture,
-        want: &mut EvaluateOptions<'_>,
-    ) -> Result<Evaluation, Error> {
+    pub(crate) fn evaluate_here(&mut self, mixture: &Mixture, outputs: &mut Outputs<'_>) -> Result<Evaluation, Error> {
         let (kind, k) = (mixture.covariance_type(), mixture.n_components());
-        self.evaluate_filled(kind, k, false, |shift, at, out| parameters::fill(mixture, shift, at, out), want)
+        self.evaluate_filled(kind, k, false, |shift, at, out| parameters::fill(mixture, shift, at, out), outputs)
     }
 
     /// [`evaluate_here`](Self::evaluate_here) with factors of precisions; matrices are upper triangular. `scales` are
@@ -209,13 +206,13 @@ impl<T: Number> Rows<T> {
         &mut self,
         mixture: &PrecisionMixture<'_>,
         scales: &[f64],
-        want: &mut EvaluateOptions<'_>,
+        outputs: &mut Outputs<'_>,
     ) -> Result<Evaluation, Error> {
         let (kind, k) = (mixture.covariance_type(), mixture.n_components());
         let fill = |shift: &[f64], at: &Parameters, out: &mut [T]| {
             parameters::fill_precisions(mixture, scales, shift, at, out)
         };
-        self.evaluate_filled(kind, k, true, fill, want)
+        self.evaluate_filled(kind, k, true, fill, outputs)
     }
 
     fn evaluate_filled(
@@ -224,54 +221,37 @@ impl<T: Number> Rows<T> {
         k: usize,
         of_precisions: bool,
         fill: impl FnOnce(&[f64], &Parameters, &mut [T]) -> usize,
-        want: &mut EvaluateOptions<'_>,
+        outputs: &mut Outputs<'_>,
     ) -> Result<Evaluation, Error> {
-        let extras = Extras {
-            row_major: want.responsibilities.is_some(),
-            log_densities: want.log_densities.is_some(),
-            labels: want.labels.is_some(),
-        };
+        let extras = outputs.extras();
         let (shape, plan) = self.prepare(kind, k, extras)?;
         let model = Model { of_precisions, ..self.parameters(&shape, fill)? };
         for (start, chunk) in self.chunks(&plan) {
             let (w, m) = (&self.workspace, chunk.n as usize);
             let rows = start..start + m;
             let out = StepOutputs {
-                responsibilities: extras.row_major,
+                responsibilities: outputs.wants_responsibilities(),
                 weighted: false,
                 log_densities: extras.log_densities.then(|| w.log_densities.first(m)),
                 labels: extras.labels.then(|| w.labels.first(m)),
             };
             self.e_step(&shape, &plan, start, &chunk, &model, &out)?;
-            if let (Some(to), Some(from)) = (&mut want.log_densities, &out.log_densities) {
-                receive(&self.gpu, &self.queue, from, copy_to(&mut to[rows.clone()]))?;
+            if let Some(from) = &out.log_densities {
+                outputs.put_log_densities(&self.gpu, &self.queue, rows.clone(), from)?;
             }
-            if let (Some(to), Some(from)) = (&mut want.labels, &out.labels) {
-                receive(&self.gpu, &self.queue, from, copy_to(&mut to[rows.clone()]))?;
+            if let Some(from) = &out.labels {
+                outputs.put_labels(&self.gpu, &self.queue, rows.clone(), from)?;
             }
-            if let Some(to) = &mut want.responsibilities {
+            if out.responsibilities {
+                let w = &self.workspace;
                 let tiled = w.responsibilities.first(tiled_len(chunk.n, shape.k) as usize);
-                let from = w.row_major.first(m * k);
-                self.launcher().untile(&shape, &plan, chunk.n, &tiled, &from)?;
-                receive(&self.gpu, &self.queue, &from, copy_to(&mut to[rows.start * k..rows.end * k]))?;
+                let untile = |to: &DeviceSlice<f64>| self.launcher().untile(&shape, &plan, chunk.n, &tiled, to);
+                let values = rows.start * k..rows.end * k;
+                outputs.put_responsibilities(&self.gpu, &self.queue, values, &w.row_major, untile)?;
             }
         }
         let total_weight = self.total_weight;
         let totals = self.results(0..TOTALS)?;
         Ok(Evaluation { log_likelihood: totals[0], entropy: totals[1], total_weight })
-    }
-}
-
-/// Copies pieces to their positions in `to`. Uses several threads for long pieces: one thread is slower than the
-/// device.
-pub(crate) fn copy_to<A: Copy + Send + Sync>(to: &mut [A]) -> impl FnMut(Range<usize>, &[A]) {
-    const LONG: usize = 1 << 17;
-    move |piece, from| {
-        let to = &mut to[piece];
-        if from.len() < 2 * LONG {
-            to.copy_from_slice(from);
-        } else {
-            to.par_chunks_mut(LONG).zip(from.par_chunks(LONG)).for_each(|(to, from)| to.copy_from_slice(from));
-        }
     }
 }

@@ -279,6 +279,17 @@ extern "C" fn copy_in(to: CUdeviceptr, from: *const c_void, bytes: usize, _: CUs
     })
 }
 
+extern "C" fn copy_within(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, _: CUstream) -> Code {
+    call("cuMemcpyDtoDAsync", true, |s| {
+        if !s.holds(to, bytes) || !s.holds(from, bytes) {
+            return s.complain(format!("a copy of {bytes} bytes to or from outside of every allocation"));
+        }
+        // SAFETY: both ranges are within allocations of the fake, which are host memory.
+        unsafe { std::ptr::copy(from as *const u8, to as *mut u8, bytes) };
+        0
+    })
+}
+
 extern "C" fn copy_out(to: *mut c_void, from: CUdeviceptr, bytes: usize, _: CUstream) -> Code {
     call("cuMemcpyDtoHAsync", true, |s| {
         if !s.holds(from, bytes) {
@@ -384,6 +395,7 @@ pub(crate) static FUNCTIONS: Functions = Functions {
     cuMemFreeHost: free_pinned,
     cuMemcpyHtoDAsync_v2: copy_in,
     cuMemcpyDtoHAsync_v2: copy_out,
+    cuMemcpyDtoDAsync_v2: copy_within,
     cuMemsetD8Async: set,
     cuMemcpy2DAsync_v2: copy_block,
     cuPointerGetAttribute: pointer_attribute,

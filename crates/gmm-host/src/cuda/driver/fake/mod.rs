@@ -102,7 +102,14 @@ impl Class {
             }
             Self::Allocation => matches!(name, "cuMemAlloc" | "cuMemAllocHost"),
             Self::Copy => {
-                matches!(name, "cuMemcpyHtoDAsync" | "cuMemcpyDtoHAsync" | "cuMemcpy2DAsync" | "cuMemsetD8Async")
+                matches!(
+                    name,
+                    "cuMemcpyHtoDAsync"
+                        | "cuMemcpyDtoHAsync"
+                        | "cuMemcpyDtoDAsync"
+                        | "cuMemcpy2DAsync"
+                        | "cuMemsetD8Async"
+                )
             }
             Self::Launch => name == "cuLaunchKernel",
             Self::Wait => name.contains("Synchronize"),
