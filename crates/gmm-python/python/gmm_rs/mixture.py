@@ -75,8 +75,8 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         Number of iterations between prints.
 
     device : str, default='auto'
-        'auto' uses the first NVIDIA GPU if it is available, else the CPU; 'cpu'; 'cuda' or 'cuda:1', an error if that
-        GPU cannot be used; 'reference', a simple and slow implementation for checks.
+        'auto' takes the first NVIDIA GPU or the CPU, whichever is expected to finish first; 'cpu'; 'cuda' or 'cuda:1',
+        an error if that GPU cannot be used; 'reference', a simple and slow implementation for checks.
 
     precision : {'f32', 'f64', 'fast'}, default=None
         Precision in which rows are stored and multiplied; sums are always float64. None means the precision of the
