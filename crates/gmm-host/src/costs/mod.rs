@@ -152,6 +152,11 @@ impl fmt::Display for Estimates {
 /// The estimates for `work`, from the speeds stored so far. `is_open`: whether this process has opened the GPU.
 pub fn estimates(work: &Work, threads: usize, is_open: bool) -> Estimates {
     let threads = if threads == 0 { crate::default_threads() } else { threads };
+    // Speeds that no measurement changes by so much: a prediction of a few rows should not look for a file.
+    let slow = Estimates::of(work, &Speeds { cpu: CPU_SPEED / 20.0, threads: 1, open: 0.0 });
+    if !slow.prefer_gpu() {
+        return Estimates::of(work, &Speeds { cpu: CPU_SPEED, threads, open: OPEN_SECONDS });
+    }
     let stored = stored_speeds(threads);
     Estimates::of(work, &Speeds { open: if is_open { 0.0 } else { stored.open }, ..stored })
 }

@@ -1,8 +1,10 @@
-//! The file of measured speeds. It may be lost, damaged or read-only at any time: the speeds are then measured again.
+//! The file of measured speeds. It may be lost, damaged or read-only at any time: the speeds are then measured again. A
+//! process reads it once: an estimate is made for every small prediction.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +13,10 @@ use crate::cache_folder;
 /// Version of the file format.
 const FORMAT: u32 = 1;
 
-#[derive(Serialize, Deserialize)]
+/// The content as this process knows it. Tests have a folder each, and always read the file.
+static KNOWN: Mutex<Option<Content>> = Mutex::new(None);
+
+#[derive(Clone, Serialize, Deserialize)]
 struct Content {
     format: u32,
     /// By number of threads, and instructions that decide which code runs: `f64` multiply-adds per second and thread.
@@ -43,16 +48,22 @@ fn usable(value: f64) -> Option<f64> {
 
 /// The CPU's speed with this number of threads, and the seconds to open the GPU, as far as they are stored.
 pub(super) fn read(threads: usize) -> (Option<f64>, Option<f64>) {
-    let content = content();
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if cfg!(test) {
+        *known = None;
+    }
+    let content = known.get_or_insert_with(content);
     (content.cpu.get(&key(threads)).copied().and_then(usable), content.open.and_then(usable))
 }
 
 /// Stores what is given. A failure means only that it is measured again.
 pub(super) fn keep(threads: usize, cpu: Option<f64>, open: Option<f64>) {
-    let Some(path) = file() else { return };
+    // Another process may have stored other speeds meanwhile.
     let mut content = content();
     content.cpu.extend(cpu.map(|speed| (key(threads), speed)));
     content.open = open.or(content.open);
+    *KNOWN.lock().unwrap_or_else(PoisonError::into_inner) = Some(content.clone());
+    let Some(path) = file() else { return };
     if let Err(error) = cache_folder::write_json(&path, &content) {
         tracing::debug!(%error, path = %path.display(), "measured speeds are not stored");
     }
