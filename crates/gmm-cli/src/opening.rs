@@ -7,7 +7,7 @@ use gmm_host::{CudaEngine, Device, Error, Opened, Work, estimates};
 use gmm_model::Precision;
 
 use crate::args::EngineArgs;
-use crate::output::Console;
+use crate::output::{Console, is_stdio};
 
 /// The work of a command on `(n, d)` rows of this precision.
 pub(crate) type WorkOf<'a> = &'a dyn Fn((usize, usize), Precision) -> Work;
@@ -21,7 +21,10 @@ pub(crate) struct Opening<'a> {
 impl<'a> Opening<'a> {
     /// Begins to open the GPU if it was asked for, or if a file of this size is likely to be enough work for it.
     pub(crate) fn begin(args: &'a EngineArgs, input: &Path, work: WorkOf<'_>) -> Self {
+        // A path that cannot be read is reported without opening a GPU.
+        let is_there = is_stdio(input) || gmm_data::file_of(input).exists();
         let ordinal = match args.device {
+            _ if !is_there => None,
             Device::Cuda(ordinal) => Some(ordinal),
             Device::Auto if is_enough(args, input, work) => Some(0),
             _ => None,

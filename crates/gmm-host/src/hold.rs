@@ -75,7 +75,10 @@ pub(crate) fn for_likelihood(
         Data::Host(rows) if asked == Precision::F32 => single_or_double(rows, at, &reach(rows, at), sample, 0.0),
         _ => asked,
     };
-    data.load(engine, precision, at, None)
+    match data {
+        Data::Host(rows) => engine.load_to_keep(rows, precision, at),
+        Data::Device(_) => data.load(engine, precision, at, None),
+    }
 }
 
 fn is_within(spreads: &[f64], limit: f64) -> bool {

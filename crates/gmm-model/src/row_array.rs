@@ -32,6 +32,15 @@ pub struct RowArray<T: 'static> {
 
 type Owner = Arc<dyn Send + Sync>;
 
+/// An array in row-major order as an owner. Its values may be a part of its memory.
+struct Owned<T>(Array2<T>);
+
+impl<T> AsRef<[T]> for Owned<T> {
+    fn as_ref(&self) -> &[T] {
+        self.0.as_slice().expect("row-major")
+    }
+}
+
 impl<T: 'static> RowArray<T> {
     /// A view of the values of `owner`, `(n * d,)` in row-major order. The array shares ownership, and makes no copy.
     ///
@@ -74,9 +83,7 @@ impl<T: Clone + 'static> RowArray<T> {
             return self;
         }
         let dim = self.values.dim();
-        // Owned values are in row-major order, and fill their vector.
-        let (values, _) = self.values.into_owned().into_raw_vec_and_offset();
-        Self::shared(Arc::new(values), dim).expect("n*d values")
+        Self::shared(Arc::new(Owned(self.values.into_owned())), dim).expect("n*d values")
     }
 
     /// A clone that copies no values; `None` if the values are owned.
@@ -134,5 +141,32 @@ impl<T: Clone + 'static> From<ArrayView2<'static, T>> for RowArray<T> {
 impl<T: Clone + 'static> From<CowArray<'static, T, Ix2>> for RowArray<T> {
     fn from(values: CowArray<'static, T, Ix2>) -> Self {
         Self::standard(values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ndarray::{Axis, s};
+
+    use super::*;
+
+    #[test]
+    fn an_array_that_does_not_fill_its_vector_can_be_shared() {
+        let all = Array2::from_shape_fn((5, 2), |(i, j)| (10 * i + j) as f64);
+        let mut shorter = all.clone();
+        shorter.remove_index(Axis(0), 1);
+        let tail = all.clone().slice_move(s![2.., ..]);
+        for part in [all, tail, shorter] {
+            let shared = RowArray::from(part.clone()).into_shared();
+            assert!(shared.is_shared() && *shared == *part);
+            let clone = shared.cheap_clone().unwrap();
+            drop(shared);
+            assert_eq!(clone.into_owned(), part);
+        }
+    }
+
+    #[test]
+    fn an_owned_array_has_no_cheap_clone() {
+        assert!(RowArray::from(Array2::<f32>::zeros((2, 2))).cheap_clone().is_none());
     }
 }

@@ -37,48 +37,70 @@ impl Engines {
         slot.get_or_insert_with(|| Self { process, lost_cuda, all: Vec::new(), no_gpu: false, pools: Vec::new() })
     }
 
+    fn find(&self, place: &Execution) -> Option<Arc<Opened>> {
+        self.all.iter().find(|(known, _)| known.same_engine(place)).map(|(_, opened)| opened.clone())
+    }
+
+    /// Keeps an engine, unless another thread has opened the same one meanwhile.
+    fn keep(&mut self, place: Execution, opened: Opened) -> Arc<Opened> {
+        self.find(&place).unwrap_or_else(|| {
+            let opened = Arc::new(opened);
+            self.all.push((place, opened.clone()));
+            opened
+        })
+    }
+
     fn has_cuda(&self) -> bool {
         self.all.iter().any(|(_, opened)| opened.engine.name().starts_with("cuda"))
     }
 }
 
-/// Returns the engine for `place`, and opens it if necessary.
+/// Returns the engine for `place`, and opens it if necessary. `auto` is the first GPU if it can be used, else the CPU.
 ///
 /// # Errors
 /// [`Error::Device`], also for CUDA in a process that was forked after CUDA was opened; there `auto` uses the CPU.
 pub(crate) fn open(place: &Execution) -> Result<Arc<Opened>, Error> {
     let mut slot = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     let engines = Engines::of_this_process(&mut slot);
-    if let Some((_, opened)) = engines.all.iter().find(|(known, _)| known.same_engine(place)) {
-        return Ok(opened.clone());
+    let on = |device| Execution { device, ..place.clone() };
+    let wanted = match place.device {
+        Device::Auto if engines.lost_cuda || engines.no_gpu => on(Device::Cpu),
+        Device::Auto => on(Device::Cuda(0)),
+        _ => place.clone(),
+    };
+    if let Some(opened) = engines.find(&wanted) {
+        return Ok(opened);
     }
-    let opened = Arc::new(match place.device {
-        Device::Cuda(_) if engines.lost_cuda => return Err(Error::Device(FORKED.to_owned())),
-        Device::Auto if engines.lost_cuda => {
+    match (place.device, wanted.device) {
+        (_, Device::Cuda(_)) if engines.lost_cuda => Err(Error::Device(FORKED.to_owned())),
+        (Device::Auto, Device::Cpu) if engines.lost_cuda => {
             let reason = format!("no GPU can be used: {FORKED}");
-            Opened { reason, ..Device::Cpu.open(place.threads)? }
+            Ok(engines.keep(wanted, Opened { reason, ..Device::Cpu.open(place.threads)? }))
         }
-        device => device.open(place.threads)?,
-    });
-    engines.all.push((place.clone(), opened.clone()));
-    Ok(opened)
+        (Device::Auto, _) => {
+            let opened = Device::Auto.open(place.threads)?;
+            engines.no_gpu |= opened.engine.name() == "cpu";
+            let device = if engines.no_gpu { Device::Cpu } else { Device::Cuda(0) };
+            Ok(engines.keep(on(device), opened))
+        }
+        (_, device) => Ok(engines.keep(wanted, device.open(place.threads)?)),
+    }
 }
 
 /// Returns the engine for `work` at `place`: `auto` takes the one that is expected to finish first, and does not open a
-/// GPU for less work than that takes.
+/// GPU for less work than that takes. Rows that are on a GPU stay there.
 ///
 /// # Errors
 /// As for [`open`].
-pub(crate) fn open_for(place: &Execution, work: &Work) -> Result<Arc<Opened>, Error> {
-    if place.device != Device::Auto {
+pub(crate) fn open_for(place: &Execution, work: &Work, is_on_gpu: bool) -> Result<Arc<Opened>, Error> {
+    if place.device != Device::Auto || is_on_gpu {
         return open(place);
     }
     let on = |device| Execution { device, ..place.clone() };
     let (is_open, has_none) = {
         let mut slot = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
         let engines = Engines::of_this_process(&mut slot);
-        let is_open = engines.all.iter().any(|(known, _)| known.device == Device::Cuda(0));
-        (is_open, engines.no_gpu || engines.lost_cuda)
+        (engines.find(&on(Device::Cuda(0))).is_some(), engines.no_gpu || engines.lost_cuda)
     };
     if has_none || !estimates(work, place.threads, is_open).prefer_gpu() {
         return open(&on(Device::Cpu));
@@ -91,14 +113,7 @@ pub(crate) fn open_for(place: &Execution, work: &Work) -> Result<Arc<Opened>, Er
     let mut slot = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     let engines = Engines::of_this_process(&mut slot);
     engines.no_gpu |= device == Device::Cpu && opened.estimates.is_none();
-    // Another thread may have opened the same engine meanwhile.
-    let place = on(device);
-    if let Some((_, known)) = engines.all.iter().find(|(known, _)| known.same_engine(&place)) {
-        return Ok(known.clone());
-    }
-    let opened = Arc::new(opened);
-    engines.all.push((place, opened.clone()));
-    Ok(opened)
+    Ok(engines.keep(on(device), opened))
 }
 
 /// A thread pool of this process. In a forked process the global pool has no threads, and would block forever.

@@ -59,10 +59,11 @@ pub(crate) fn evaluate_there(
         "responsibilities" => DeviceOutputs { responsibilities: address, ..DeviceOutputs::default() },
         _ => DeviceOutputs { labels: address, ..DeviceOutputs::default() },
     };
+    let is_short = is_short(rows.dim(), parameters.n_components());
     let (parameters, factors) = parameters.split();
     let (unchecked, owner) = rows.split();
     let owners = (owner, factors, out.owner).into_pyobject(py)?.into_any().unbind();
-    let done = supervise(py, owners, None, move |_| -> Result<(), Error> {
+    let work = move || -> Result<(), Error> {
         let mixture = parameters.precisions()?;
         let opened = engines::open(&place)?;
         let rows = unchecked.check(&opened)?;
@@ -72,7 +73,9 @@ pub(crate) fn evaluate_there(
         // result; `supervise` keeps it alive, and no one else has it yet.
         unsafe { evaluate::precisions_there(opened.engine.as_ref(), &mixture, data, precision, &outputs) }?;
         Ok(())
-    })?;
+    };
+    let done = if is_short { py.detach(work) } else { supervise(py, owners.clone_ref(py), None, move |_| work())? };
+    drop(owners);
     done.map_err(|error| raise(py, error))
 }
 
@@ -148,6 +151,11 @@ pub(crate) fn score<'py>(
     })
 }
 
+/// Whether an evaluation ends before it could be interrupted.
+const fn is_short((n, d): (usize, usize), k: usize) -> bool {
+    n.saturating_mul(d).saturating_mul(k) < SHORT
+}
+
 /// Evaluates once, and writes the requested outputs.
 type Evaluate<'a> = dyn FnMut(EvaluateOptions<'_>) -> Result<Evaluation, Error> + 'a;
 
@@ -161,14 +169,14 @@ fn on<R: Send + 'static>(
     place: Execution,
     evaluator: Evaluator<R>,
 ) -> PyResult<R> {
-    let ((n, d), given) = (rows.dim(), rows.precision());
-    let is_short = n.saturating_mul(d).saturating_mul(parameters.n_components()) < SHORT;
+    let ((n, d), given, is_on_gpu) = (rows.dim(), rows.precision(), rows.is_on_gpu());
+    let is_short = is_short((n, d), parameters.n_components());
     let (parameters, factors) = parameters.split();
     let (unchecked, rows) = rows.split();
     let work = move || {
         let mixture = parameters.precisions()?;
         let work = Work::passes((n, d), given, mixture.covariance_type(), mixture.n_components(), 1.0);
-        let opened = engines::open_for(&place, &work)?;
+        let opened = engines::open_for(&place, &work, is_on_gpu)?;
         let rows = unchecked.check(&opened)?;
         let precision = place.precision.unwrap_or_else(|| wider(rows.data().precision(), mixture.precision()));
         evaluator((n, mixture.n_components()), &mut |want| {

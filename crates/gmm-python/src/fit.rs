@@ -41,11 +41,11 @@ pub(crate) fn fit<'py>(
     let init = start(init, options.covariance_type)?;
     let options = FitOptions { init, precision: place.precision, fast: place.fast, ..options };
     let rows = Rows::new(rows, weights)?;
-    let (shape, precision) = (rows.dim(), rows.precision());
+    let (shape, precision, is_on_gpu) = (rows.dim(), rows.precision(), rows.is_on_gpu());
     let (unchecked, owner) = rows.split();
     let done = supervise(py, owner, follow, move |line| -> Result<Fit, Error> {
         options.validate()?;
-        let opened = engines::open_for(&place, &Work::fit(shape, precision, &options))?;
+        let opened = engines::open_for(&place, &Work::fit(shape, precision, &options), is_on_gpu)?;
         let rows = unchecked.check(&opened)?;
         let mut observer = |seen: &Iteration<'_>| {
             let progress = Progress::Iteration {

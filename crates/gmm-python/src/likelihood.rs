@@ -57,7 +57,7 @@ impl Loadable {
         loaded.get(|| {
             let precision = place.precision.unwrap_or(rows.data().precision());
             let work = evaluations(rows.data().dim(), rows.data().precision());
-            Likelihood::new(engines::open_for(place, &work)?.engine.as_ref(), rows.data(), precision)
+            Likelihood::new(engines::open_for(place, &work, rows.is_on_gpu())?.engine.as_ref(), rows.data(), precision)
         })
     }
 
@@ -133,10 +133,10 @@ impl Held {
         weights: Option<PyReadonlyArray1<'_, f64>>,
     ) -> PyResult<Self> {
         let rows = Rows::new(rows, weights)?;
-        let (dim, given) = (rows.dim(), rows.precision());
+        let (dim, given, is_on_gpu) = (rows.dim(), rows.precision(), rows.is_on_gpu());
         let (unchecked, owner) = rows.split();
         let loaded = supervise(py, owner.clone_ref(py), None, move |_| {
-            let rows = unchecked.check(engines::open_for(&place, &evaluations(dim, given))?.as_ref())?;
+            let rows = unchecked.check(engines::open_for(&place, &evaluations(dim, given), is_on_gpu)?.as_ref())?;
             let mut rows = Loadable { rows, place, loaded: PerProcess::empty() };
             rows.get()?;
             Ok::<_, Error>(rows)

@@ -90,14 +90,14 @@ pub(crate) fn mcmc<'py>(
     follow: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let rows = Rows::new(rows, weights)?;
-    let work = evaluations(rows.dim(), rows.precision());
+    let (work, is_on_gpu) = (evaluations(rows.dim(), rows.precision()), rows.is_on_gpu());
     let (unchecked, owner) = rows.split();
     // Receives the checkpoint of interrupted work.
     let kept = Arc::new(Mutex::new(None));
     let keep = kept.clone();
     let done = supervise(py, owner, follow, move |line| {
         asked.options.validate()?;
-        let opened = engines::open_for(&place, &work)?;
+        let opened = engines::open_for(&place, &work, is_on_gpu)?;
         let rows = unchecked.check(&opened)?;
         draw(&asked, (&opened, &place), rows.data(), checkpoint, line, &keep)
     });

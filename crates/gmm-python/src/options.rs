@@ -19,9 +19,10 @@ pub(crate) struct Execution {
 }
 
 impl Execution {
-    /// Whether both use the same engine; the precision belongs to each call, not to the engine.
+    /// Whether both use the same engine; the precision belongs to each call, not to the engine, and a GPU ignores the
+    /// threads.
     pub(crate) fn same_engine(&self, other: &Self) -> bool {
-        (self.device, self.threads) == (other.device, other.threads)
+        self.device == other.device && (matches!(self.device, Device::Cuda(_)) || self.threads == other.threads)
     }
 }
 

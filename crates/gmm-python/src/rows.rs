@@ -61,6 +61,11 @@ impl Rows {
         }
     }
 
+    /// Whether the rows are on a GPU.
+    pub(crate) const fn is_on_gpu(&self) -> bool {
+        matches!(self.at, At::Device(_))
+    }
+
     /// The numbers without checks, and an owner of their memory and of `other`'s, which must outlive them.
     ///
     /// # Errors
@@ -121,6 +126,11 @@ pub(crate) enum Checked {
 }
 
 impl Checked {
+    /// Whether the rows are on a GPU.
+    pub(crate) const fn is_on_gpu(&self) -> bool {
+        matches!(self, Self::Device(_))
+    }
+
     pub(crate) const fn data(&self) -> Data<'_> {
         match self {
             Self::Host(data) => Data::Host(data),

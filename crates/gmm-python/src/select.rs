@@ -43,7 +43,7 @@ pub(crate) fn select<'py>(
     let options = FitOptions { init: word(init)?, precision: place.precision, fast: place.fast, ..options };
     let kinds: Vec<_> = kinds.into_iter().map(|kind| kind.0).collect();
     let rows = Rows::new(rows, weights)?;
-    let (shape, given) = (rows.dim(), rows.precision());
+    let (shape, given, is_on_gpu) = (rows.dim(), rows.precision(), rows.is_on_gpu());
     let (_, d) = shape;
     let (unchecked, owner) = rows.split();
     let done = supervise(py, owner, follow, move |line| -> Result<(usize, Vec<Candidate>), Error> {
@@ -54,7 +54,7 @@ pub(crate) fn select<'py>(
             components.iter().map(with)
         });
         let work = fits.map(|options| Work::fit(shape, given, &options)).fold(Work::default(), Work::and);
-        let opened = engines::open_for(&place, &work)?;
+        let opened = engines::open_for(&place, &work, is_on_gpu)?;
         let rows = unchecked.check(&opened)?;
         let engine = stoppable(opened.engine.as_ref(), line.stop());
         let go_on = || if line.is_cut() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };

@@ -56,24 +56,31 @@ impl Plan {
     }
 
     /// Collects the parts of a file, each decoded by one thread into its own rows of the matrix. `rows` are the numbers
-    /// of rows that the file declares for the parts; `decode` passes on the batches of one part.
+    /// of rows that the file declares for the parts, `part_bytes` the memory to decode the largest; `decode` passes on the
+    /// batches of one part.
     ///
     /// `None` if that is not possible, does not pay, or fails for any reason. Then the file must be read with
     /// [`collect`](Self::collect), and the error is the one found there: the first in the order of the rows.
     pub(super) fn collect_parts(
         &self,
         rows: &[usize],
+        part_bytes: u128,
         decode: impl Fn(usize, &mut Receive<'_>) -> Result<(), Fault> + Sync,
     ) -> Option<Table> {
         let d = self.widths.iter().copied().sum::<Option<usize>>().filter(|d| *d > 0)?;
         let n = rows.iter().try_fold(0usize, |n, rows| n.checked_add(*rows))?;
-        if parallel::threads(rows.len()) < 2 || n.checked_mul(d)? < SMALL {
+        // Each thread decodes a part of its own beside the matrix.
+        let matrix_bytes = n as u128 * d as u128 * if self.single { 4 } else { 8 };
+        let free = memory::available().map_or(u128::MAX, u128::from).saturating_sub(matrix_bytes);
+        let fitting = usize::try_from(free / part_bytes.max(1)).unwrap_or(usize::MAX);
+        let threads = parallel::threads(rows.len()).min(fitting);
+        if threads < 2 || n.checked_mul(d)? < SMALL {
             return None;
         }
         let matrix = if self.single {
-            Matrix::from(self.parts::<f32>(rows, (n, d), decode)?)
+            Matrix::from(self.parts::<f32>(rows, (n, d), threads, decode)?)
         } else {
-            Matrix::from(self.parts::<f64>(rows, (n, d), decode)?)
+            Matrix::from(self.parts::<f64>(rows, (n, d), threads, decode)?)
         };
         self.pick(self.named(matrix, &self.widths)).ok()
     }
@@ -82,6 +89,7 @@ impl Plan {
         &self,
         rows: &[usize],
         (n, d): (usize, usize),
+        threads: usize,
         decode: impl Fn(usize, &mut Receive<'_>) -> Result<(), Fault> + Sync,
     ) -> Option<Array2<T>> {
         let mut values = memory::zeros::<T>(n * d, TABLE).ok()?;
@@ -93,7 +101,7 @@ impl Plan {
             rest = others;
         }
         let short = || Fault::from(Problem::Corrupt("another number of rows than declared".to_owned()));
-        parallel::each(tasks, parallel::threads(rows.len()), |(part, out)| {
+        parallel::each(tasks, threads, |(part, out)| {
             let (mut filled, mut widths) = (0, self.widths.clone());
             decode(part, &mut |batch| {
                 let arrays = self.numbers(batch, 0, &mut widths)?;

@@ -11,7 +11,7 @@ use arrow_schema::{Schema, SchemaRef};
 use super::batch::Plan;
 use super::gather::Receive;
 use super::message::{
-    CONTINUATION, Contents, Decoder, arrow, body_len, check_memory, corrupt, message, to_schema, too_short,
+    CONTINUATION, Contents, Decoder, arrow, batch_bytes, body_len, check_memory, corrupt, message, to_schema, too_short,
 };
 use super::read::contained;
 use crate::error::{Fault, first_line};
@@ -194,7 +194,8 @@ impl<'a> Ipc<'a> {
             decoder.add_dictionary(block, self.body(block, contents).ok()?).ok()?;
         }
         let rows: Option<Vec<usize>> = batches.iter().map(|(_, contents)| contents.rows.try_into().ok()).collect();
-        plan.collect_parts(&rows?, |part, receive: &mut Receive<'_>| {
+        let largest = batches.iter().map(|(block, contents)| batch_bytes(block, contents)).max()?;
+        plan.collect_parts(&rows?, largest, |part, receive: &mut Receive<'_>| {
             let (block, contents) = &batches[part];
             contained(|| match decoder.decode(block, self.body(block, contents)?)? {
                 Some(batch) => receive(&batch),

@@ -79,8 +79,13 @@ impl Decoder {
 
 /// Checks that memory for a message and its numbers is available.
 pub(super) fn check_memory(block: &Block, contents: &Contents) -> Result<(), Problem> {
+    memory::check("a record batch", batch_bytes(block, contents))
+}
+
+/// Bytes of memory for a message with its body, and for its numbers if they are compressed.
+pub(super) fn batch_bytes(block: &Block, contents: &Contents) -> u128 {
     let bytes = block.metaDataLength() as u64 + block.bodyLength() as u64;
-    memory::check("a record batch", u128::from(bytes) + contents.unpacked)
+    u128::from(bytes) + contents.unpacked
 }
 
 /// Parses a message that is preceded by its length.

@@ -64,7 +64,9 @@ fn parquet(input: &Input, options: &ReadOptions) -> Result<Table, Fault> {
         let decode = |group, receive: &mut Receive<'_>| {
             contained(|| build(plan, Some(group))?.try_for_each(|batch| receive(&batch?)))
         };
-        match plan.collect_parts(&rows, decode) {
+        let groups = metadata.metadata().row_groups();
+        let largest = groups.iter().map(|group| group.total_byte_size().max(0) as u128).max().unwrap_or(0);
+        match plan.collect_parts(&rows, largest, decode) {
             Some(table) => Ok(table),
             None => plan.collect(build(plan, None)?, total),
         }

@@ -143,7 +143,8 @@ impl Estimates {
 
 impl fmt::Display for Estimates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [cpu, gpu, open] = [self.cpu, self.gpu, self.open].map(Duration::from_secs_f64);
+        let duration = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        let [cpu, gpu, open] = [self.cpu, self.gpu, self.open].map(duration);
         write!(f, "about {cpu:.1?} on the CPU, {gpu:.1?} on a GPU")?;
         if self.open > 0.0 { write!(f, " ({open:.1?} of it to open and close the GPU)") } else { Ok(()) }
     }
@@ -152,6 +153,11 @@ impl fmt::Display for Estimates {
 /// The estimates for `work`, from the speeds stored so far. `is_open`: whether this process has opened the GPU.
 pub fn estimates(work: &Work, threads: usize, is_open: bool) -> Estimates {
     let threads = if threads == 0 { crate::default_threads() } else { threads };
+    // Speeds that no measurement changes by so much: a prediction of a few rows should not look for a file.
+    let slow = Estimates::of(work, &Speeds { cpu: CPU_SPEED / 20.0, threads: 1, open: 0.0 });
+    if !slow.prefer_gpu() {
+        return Estimates::of(work, &Speeds { cpu: CPU_SPEED, threads, open: OPEN_SECONDS });
+    }
     let stored = stored_speeds(threads);
     Estimates::of(work, &Speeds { open: if is_open { 0.0 } else { stored.open }, ..stored })
 }
@@ -213,6 +219,7 @@ mod tests {
     fn estimates_are_said_with_their_units() {
         let text = Estimates { cpu: 0.0012, gpu: 0.45, open: 0.4 }.to_string();
         assert_eq!(text, "about 1.2ms on the CPU, 450.0ms on a GPU (400.0ms of it to open and close the GPU)");
+        assert!(Estimates { cpu: 1e300, gpu: f64::INFINITY, open: 0.0 }.to_string().starts_with("about "));
         assert_eq!(Estimates { cpu: 2.0, gpu: 0.5, open: 0.0 }.to_string(), "about 2.0s on the CPU, 500.0ms on a GPU");
     }
 }

@@ -134,6 +134,13 @@ impl Engine for CpuEngine {
         few::evaluate(self.machine, Some(&self.pool), data, precision, shift, mixture, std::mem::take(want)).map(Some)
     }
 
+    fn load_to_keep(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        // A copy saves time in each of many passes; large rows are copied if that leaves half of the memory.
+        let free = memory::available().unwrap_or(0) / 2;
+        let most_copied = if self.most_copied == 0 { 0 } else { self.most_copied.max(free) };
+        Self { most_copied, ..self.clone() }.load(data, precision, shift)
+    }
+
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
         check_features(data.n_features(), shift.len())?;
         match precision {

@@ -74,6 +74,15 @@ pub trait Engine: Send + Sync {
         Ok(None)
     }
 
+    /// As [`load`](Self::load), to the same bits, for rows that thousands of passes will read. The engine may spend more
+    /// time and memory on loading them.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    fn load_to_keep(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        self.load(data, precision, shift)
+    }
+
     /// As [`load`](Self::load), to the same bits, for rows whose shift will change later ([`Passes::hold_about`]). The
     /// engine may also store the unshifted rows if memory suffices.
     ///

@@ -222,7 +222,11 @@ def output(X, rows, shape, dtype):
     namespace, _, device = get_namespace_and_device(X)
     if not {"torch", "cupy"} & set(namespace.__name__.split(".")):
         return None
-    return namespace.empty(shape, dtype=getattr(namespace, dtype), device=device)
+    try:
+        return namespace.empty(shape, dtype=getattr(namespace, dtype), device=device)
+    except (MemoryError, RuntimeError):
+        # The GPU has no room: the host may have it.
+        return None
 
 
 def converted(X, found, dtype):

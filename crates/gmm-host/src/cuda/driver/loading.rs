@@ -103,8 +103,12 @@ impl Gpu {
             module.ok().map(Arc::new)
         };
         let module = images.entry(std::ptr::from_ref(image).addr()).or_insert_with(load).clone()?;
-        let function = module.get_function(kernel).ok()?.to_raw();
-        Some((module, function))
+        let function = module.get_function(kernel).map(|function| function.to_raw());
+        if function.is_err() {
+            table::take_failure();
+            tracing::debug!(kernel, "the machine code has no such kernel");
+        }
+        function.ok().map(|function| (module, function))
     }
 }
 
