@@ -31,6 +31,13 @@ use super::rows::original::{self, KeepOriginal};
 use super::*;
 use crate::{Device, FitOptions, Init, evaluate, fit};
 
+/// Whether a call may fail without an error: none; `cuCtxSetCurrent`, whose result cust ignores when it opens a context,
+/// and destructors do, while the context is current anyway; and the calls that load machine code, after which the
+/// kernel is compiled from its PTX.
+pub(super) fn may_fail(call: Option<&str>) -> bool {
+    matches!(call, None | Some("cuCtxSetCurrent" | "cuModuleLoadDataEx" | "cuModuleGetFunction"))
+}
+
 /// A pseudorandom number between −1 and 1, determined by the index.
 fn noise(i: usize) -> f64 {
     let mut x = (i as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
