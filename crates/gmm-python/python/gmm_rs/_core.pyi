@@ -23,6 +23,7 @@ __all__ = [
     "concerns",
     "covariances_of_precisions",
     "engine",
+    "evaluate_there",
     "fit",
     "labels",
     "log_densities",
