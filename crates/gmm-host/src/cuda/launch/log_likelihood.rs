@@ -16,7 +16,7 @@ use crate::cuda::shape::Shape;
 
 /// How the log-likelihoods of many mixtures are computed by the `batches` kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ScorePlan {
+pub(crate) struct LogLikelihoodPlan {
     pub(crate) shape: Shape,
     pub(crate) form: Form,
     /// Whether eight mixtures can form a unit; otherwise each is a unit.
@@ -25,7 +25,7 @@ pub(crate) struct ScorePlan {
     pub(crate) blocks: u32,
 }
 
-impl ScorePlan {
+impl LogLikelihoodPlan {
     /// Numbers in a unit's coefficients.
     pub(crate) const fn unit(&self, columns: Columns) -> u64 {
         columns.tiles(self.shape.k) as u64 * self.form.tile()
@@ -34,7 +34,7 @@ impl ScorePlan {
 
 /// How the log-likelihoods of many mixtures are computed by the fixed-point kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlicePlan {
+pub(crate) struct FixedPointPlan {
     pub(crate) shape: Shape,
     /// Tiles per mixture.
     pub(crate) tiles: u32,
@@ -44,7 +44,7 @@ pub(crate) struct SlicePlan {
     pub(crate) blocks: u32,
 }
 
-impl SlicePlan {
+impl FixedPointPlan {
     /// Numbers in a mixture's tiles.
     pub(crate) const fn set_len(&self) -> usize {
         self.tiles as usize * Tile::LEN as usize
@@ -53,7 +53,7 @@ impl SlicePlan {
 
 /// How the log-likelihood of one mixture is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AlonePlan {
+pub(crate) struct SingleMixturePlan {
     pub(crate) shape: Shape,
     /// Columns that the kernel is compiled for.
     pub(crate) columns: u32,
@@ -64,14 +64,14 @@ pub(crate) struct AlonePlan {
 
 impl Launcher<'_> {
     /// Evaluates one mixture over all rows, and writes each block's value.
-    pub(crate) fn alone<T: Number>(
+    pub(crate) fn single_mixture<T: Number>(
         self,
-        plan: &AlonePlan,
+        plan: &SingleMixturePlan,
         rows: &Chunk<T>,
         coefficients: [u64; PLACES],
         values: &DeviceSlice<f64>,
     ) -> Result<(), Error> {
-        let AlonePlan { shape, columns, blocks, kept } = *plan;
+        let SingleMixturePlan { shape, columns, blocks, kept } = *plan;
         check_chunk(&shape, rows);
         assert!(T::BYTES == 4 && rows.row_weights.is_none() && shape.d <= columns, "rows for one mixture");
         assert!(single_mixture::entry(columns, shape.k, 0) <= PLACES, "{} components", shape.k);
@@ -108,9 +108,9 @@ impl Launcher<'_> {
     /// Evaluates units of mixtures over all rows by the fixed-point kernels. Writes each block's result for each
     /// mixture, at intervals of `stride` numbers, and the values. The counters in the units' headers must be 0.
     #[allow(clippy::too_many_arguments)]
-    pub(crate) fn slices<T: Number>(
+    pub(crate) fn fixed_point<T: Number>(
         self,
-        plan: &SlicePlan,
+        plan: &FixedPointPlan,
         units: u32,
         sets: u32,
         rows: &Chunk<T>,
@@ -119,7 +119,7 @@ impl Launcher<'_> {
         stride: u64,
         values: &DeviceSlice<f64>,
     ) -> Result<(), Error> {
-        let SlicePlan { shape, tiles, blocks, .. } = *plan;
+        let FixedPointPlan { shape, tiles, blocks, .. } = *plan;
         check_chunk(&shape, rows);
         assert!(T::BYTES == 4 && rows.row_weights.is_none() && shape.d <= fixed_point::COLUMNS, "rows for fixed point");
         assert!(sets.is_multiple_of(fixed_point::together(tiles)), "{sets} mixtures of a unit");
@@ -150,7 +150,7 @@ impl Launcher<'_> {
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn scores<T: Number>(
         self,
-        plan: &ScorePlan,
+        plan: &LogLikelihoodPlan,
         columns: Columns,
         units: u32,
         rows: &Chunk<T>,
@@ -158,7 +158,7 @@ impl Launcher<'_> {
         partials: &DeviceSlice<f64>,
         stride: u64,
     ) -> Result<(), Error> {
-        let ScorePlan { shape, form, blocks, .. } = *plan;
+        let LogLikelihoodPlan { shape, form, blocks, .. } = *plan;
         let kind = shape.kernel_kind();
         check_chunk(&shape, rows);
         assert_eq!(Form::of(kind, shape.d), Some(form));

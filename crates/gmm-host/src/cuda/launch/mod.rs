@@ -14,6 +14,6 @@ mod seeding;
 
 pub(crate) use launcher::{Chunk, Launcher, Model, StepOutputs, at_least, or_null, pointer};
 pub(crate) use lloyd::{End, LloydBuffers, LloydPlan};
-pub(crate) use log_likelihood::{AlonePlan, ScorePlan, SlicePlan};
+pub(crate) use log_likelihood::{FixedPointPlan, LogLikelihoodPlan, SingleMixturePlan};
 pub(crate) use products::{Factor, ProductShape, Raw, Side};
 pub(crate) use seeding::{Distances, DrawBuffers, NextBuffers, Weighed};

@@ -8,7 +8,7 @@ use gmm_model::{CovarianceType, Factors, Mixture};
 use super::buffers::{AT_A_TIME, Buffers, Expected, typical};
 use crate::Error;
 use crate::cuda::driver::buffers::{Pinned, pin, pinned_empty};
-use crate::cuda::launch::SlicePlan;
+use crate::cuda::launch::FixedPointPlan;
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 use crate::cuda::shape::Shape;
@@ -20,7 +20,7 @@ pub(crate) struct FixedPoint {
     sizes: Option<Option<Vec<f64>>>,
     scales: Pinned<f32>,
     /// The last shape that was planned, and its plan.
-    planned: Option<(Shape, Option<SlicePlan>)>,
+    planned: Option<(Shape, Option<FixedPointPlan>)>,
 }
 
 impl FixedPoint {
@@ -80,7 +80,7 @@ fn pieces(mixtures: usize, most: u32, together: u32) -> Vec<Piece> {
 }
 
 impl FixedPoint {
-    fn plan<T: Number>(&mut self, data: &mut Rows<T>, shape: Shape) -> Result<Option<SlicePlan>, Error> {
+    fn plan<T: Number>(&mut self, data: &mut Rows<T>, shape: Shape) -> Result<Option<FixedPointPlan>, Error> {
         if let Some((known, plan)) = self.planned
             && known == shape
         {
@@ -92,7 +92,7 @@ impl FixedPoint {
         Ok(plan)
     }
 
-    fn new_plan<T: Number>(&mut self, data: &mut Rows<T>, shape: Shape) -> Result<Option<SlicePlan>, Error> {
+    fn new_plan<T: Number>(&mut self, data: &mut Rows<T>, shape: Shape) -> Result<Option<FixedPointPlan>, Error> {
         let kinds = [CovarianceType::Diag, CovarianceType::Spherical];
         let takes = T::BYTES == 4
             && data.row_weights.is_none()
@@ -118,7 +118,7 @@ impl FixedPoint {
         // all registers of a multiprocessor.
         let groups = shape.n.div_ceil(u64::from(fixed_point::ROWS * fixed_point::THREADS / 128));
         let blocks = u64::from(data.gpu.limits.multiprocessors).min(groups) as u32;
-        Ok(Some(SlicePlan { shape, tiles, unit, blocks }))
+        Ok(Some(FixedPointPlan { shape, tiles, unit, blocks }))
     }
 
     /// Computes [`FixedPoint::sizes`].
@@ -164,7 +164,7 @@ impl FixedPoint {
         &mut self,
         data: &mut Rows<T>,
         buffers: &mut Buffers,
-        plan: &SlicePlan,
+        plan: &FixedPointPlan,
         mixtures: &[Mixture],
         out: &mut [f64],
     ) -> Result<(), Error> {
@@ -213,7 +213,16 @@ impl FixedPoint {
             let copied = unsafe { device.async_copy_from(&*host, &data.queue.stream) };
             data.gpu.check("a copy of parameters to the device", copied)?;
             let (to, values) = (numbers.index(coefficients + first..), values.index(first..));
-            data.launcher().slices(plan, piece.units, piece.sets, &data.whole(), &device, &to, room as u64, &values)?;
+            data.launcher().fixed_point(
+                plan,
+                piece.units,
+                piece.sets,
+                &data.whole(),
+                &device,
+                &to,
+                room as u64,
+                &values,
+            )?;
             at += len(&piece);
             first += piece.room();
         }

@@ -13,7 +13,7 @@ use gmm_kernels::log_likelihood::{self, Columns, Form, NOTHING};
 use gmm_model::{CovarianceType, Mixture};
 
 use crate::Error;
-use crate::cuda::launch::ScorePlan;
+use crate::cuda::launch::LogLikelihoodPlan;
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 use crate::cuda::shape::Shape;
@@ -26,7 +26,7 @@ use single_mixture::SingleMixture;
 pub(crate) struct Likelihoods {
     buffers: Buffers,
     /// The last shape that was planned, and its plan.
-    planned: Option<(Shape, Option<ScorePlan>)>,
+    planned: Option<(Shape, Option<LogLikelihoodPlan>)>,
     single_mixture: SingleMixture,
     fixed_point: FixedPoint,
 }
@@ -60,7 +60,7 @@ const GROWTH: usize = 8;
 
 impl Likelihoods {
     /// Plans the log-likelihoods of a shape; `None` if there is no kernel for it.
-    fn score_plan<T: Number>(&mut self, data: &mut Rows<T>, shape: Shape) -> Result<Option<ScorePlan>, Error> {
+    fn score_plan<T: Number>(&mut self, data: &mut Rows<T>, shape: Shape) -> Result<Option<LogLikelihoodPlan>, Error> {
         match self.planned {
             Some((known, plan)) if known == shape => Ok(plan),
             _ => {
@@ -72,7 +72,7 @@ impl Likelihoods {
         }
     }
 
-    fn new_score_plan<T: Number>(&self, data: &mut Rows<T>, shape: Shape) -> Result<Option<ScorePlan>, Error> {
+    fn new_score_plan<T: Number>(&self, data: &mut Rows<T>, shape: Shape) -> Result<Option<LogLikelihoodPlan>, Error> {
         let room = u64::from(data.gpu.limits.shared_bytes);
         let Some(form) = Form::of(shape.kernel_kind(), shape.d) else { return Ok(None) };
         let shared = |columns| log_likelihood::shared_bytes::<T>(form, columns, shape.k);
@@ -91,7 +91,7 @@ impl Likelihoods {
         let each = if one >= 2 * eight { 2 * eight } else { eight };
         let groups = shape.n.div_ceil(gmm_kernels::em::fused::rows_of_block(THREADS));
         let blocks = u64::from(data.gpu.limits.multiprocessors * each).min(groups) as u32;
-        Ok(Some(ScorePlan { shape, form, eights, blocks }))
+        Ok(Some(LogLikelihoodPlan { shape, form, eights, blocks }))
     }
 
     /// Σ w ln p(x) under each mixture. A value is not finite if the caller has to compute it otherwise: there is no
@@ -143,7 +143,7 @@ impl Likelihoods {
     fn scores_at_once<T: Number>(
         &mut self,
         data: &mut Rows<T>,
-        plan: &ScorePlan,
+        plan: &LogLikelihoodPlan,
         mixtures: &[Mixture],
         out: &mut [f64],
     ) -> Result<(), Error> {
@@ -232,7 +232,7 @@ fn pieces(mixtures: usize, eights: bool) -> Vec<Piece> {
 }
 
 /// Positions of a component's coefficients in a tile's first column.
-fn places(plan: &ScorePlan) -> CoefficientLayout {
+fn places(plan: &LogLikelihoodPlan) -> CoefficientLayout {
     let (form, d) = (plan.form, plan.shape.d);
     CoefficientLayout::of(
         plan.shape.kernel_kind(),
@@ -247,7 +247,7 @@ fn places(plan: &ScorePlan) -> CoefficientLayout {
 /// NaN if precision would be lost.
 #[allow(clippy::too_many_arguments)]
 fn fill(
-    plan: &ScorePlan,
+    plan: &LogLikelihoodPlan,
     piece: Piece,
     mixtures: &[Mixture],
     shift: &[f64],

@@ -9,7 +9,7 @@ use gmm_model::{CovarianceType, Factors, Mixture};
 use super::buffers::{Expected, typical};
 use crate::Error;
 use crate::cuda::driver::buffers::{Pinned, pin, pinned_empty};
-use crate::cuda::launch::AlonePlan;
+use crate::cuda::launch::SingleMixturePlan;
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 use crate::cuda::shape::Shape;
@@ -19,7 +19,7 @@ pub(crate) struct SingleMixture {
     /// Each block's value, pinned: kernels write to it directly.
     values: Pinned<f64>,
     /// The last shape that was planned, and its plan.
-    planned: Option<(Shape, Option<AlonePlan>)>,
+    planned: Option<(Shape, Option<SingleMixturePlan>)>,
 }
 
 impl SingleMixture {
@@ -32,7 +32,7 @@ impl SingleMixture {
 pub(crate) const MOST: usize = 3;
 
 impl SingleMixture {
-    fn plan<T: Number>(&mut self, data: &mut Rows<T>, shape: Shape) -> Result<Option<AlonePlan>, Error> {
+    fn plan<T: Number>(&mut self, data: &mut Rows<T>, shape: Shape) -> Result<Option<SingleMixturePlan>, Error> {
         if let Some((known, plan)) = self.planned
             && known == shape
         {
@@ -47,7 +47,7 @@ impl SingleMixture {
         Ok(plan)
     }
 
-    fn new_plan<T: Number>(&self, data: &mut Rows<T>, shape: Shape) -> Option<AlonePlan> {
+    fn new_plan<T: Number>(&self, data: &mut Rows<T>, shape: Shape) -> Option<SingleMixturePlan> {
         let kinds = [CovarianceType::Diag, CovarianceType::Spherical];
         let takes = T::BYTES == 4 && data.row_weights.is_none() && kinds.contains(&shape.kind);
         let columns = single_mixture::columns(shape.d).filter(|_| takes && !data.forced.host_loop())?;
@@ -61,7 +61,7 @@ impl SingleMixture {
         // data.
         let tile = 4 * u64::from(TILE_ROWS * shape.d);
         let kept = u64::from(data.gpu.limits.l2_bytes) * 4 / 5 / tile;
-        Some(AlonePlan { shape, columns, blocks, kept })
+        Some(SingleMixturePlan { shape, columns, blocks, kept })
     }
 
     /// Σ ln p(x) under those of a few mixtures for which `f32` is precise enough; the others' values stay unchanged.
@@ -85,7 +85,7 @@ impl SingleMixture {
             let mut coefficients = [0; PLACES];
             let Some(typical) = write(mixture, &data.shift, plan.columns, &mut coefficients) else { continue };
             let all = self.values.on_device(blocks * mixtures.len());
-            data.launcher().alone(&plan, &rows, coefficients, &all.index(blocks * launched.len()..))?;
+            data.launcher().single_mixture(&plan, &rows, coefficients, &all.index(blocks * launched.len()..))?;
             launched.push((i, typical));
         }
         if launched.is_empty() {
