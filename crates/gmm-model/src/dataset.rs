@@ -1,6 +1,7 @@
 //! Checked data sets: the input of every engine.
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 use std::thread;
 
@@ -247,6 +248,8 @@ pub struct Dataset {
     rows: Matrix,
     weights: Option<Vec<f64>>,
     names: Option<Vec<String>>,
+    /// First row of each part after the first.
+    later_parts: Vec<usize>,
 }
 
 impl Dataset {
@@ -264,7 +267,7 @@ impl Dataset {
             return Err(DataError::NotFinite { row, column, value });
         }
         // Engines may then keep the rows without a copy.
-        Ok(Self { rows: rows.into_shared(), weights: None, names: None })
+        Ok(Self { rows: rows.into_shared(), weights: None, names: None, later_parts: Vec::new() })
     }
 
     /// Attaches row weights, `(n,)`.
@@ -289,14 +292,41 @@ impl Dataset {
         Ok(self)
     }
 
-    /// A copy of only the rows of positive weight; `None` if all rows have positive weight.
+    /// Divides the rows into consecutive parts, such as the files that they were read from; `starts` are the first rows
+    /// of the parts after the first. The CPU engine takes sums per part and adds them in order, so that the sums of files
+    /// that were processed one by one, added in the same order, have the same bits.
+    ///
+    /// # Panics
+    /// If the starts do not rise strictly from 1 to less than `n`.
+    #[must_use]
+    pub fn with_parts(mut self, starts: Vec<usize>) -> Self {
+        let rises = starts.windows(2).all(|pair| pair[0] < pair[1]);
+        let inside =
+            starts.first().is_none_or(|&first| first > 0) && starts.last().is_none_or(|&last| last < self.n_rows());
+        assert!(rises && inside, "starts of parts");
+        self.later_parts = starts;
+        self
+    }
+
+    /// The rows of each part, in order; all rows if there is one part.
+    pub fn parts(&self) -> impl Iterator<Item = Range<usize>> {
+        let starts = std::iter::once(0).chain(self.later_parts.iter().copied());
+        let ends = self.later_parts.iter().copied().chain([self.n_rows()]);
+        starts.zip(ends).map(|(start, end)| start..end)
+    }
+
+    /// A copy of only the rows of positive weight; `None` if all rows have positive weight. Parts without such rows vanish.
     pub fn without_absent_rows(&self) -> Option<Self> {
         let weights = self.weights.as_ref()?;
         let present: Vec<usize> = (0..weights.len()).filter(|&row| weights[row] > 0.0).collect();
+        let moved = self.later_parts.iter().map(|&start| present.partition_point(|&row| row < start));
+        let mut later_parts: Vec<usize> = moved.filter(|&start| start > 0 && start < present.len()).collect();
+        later_parts.dedup();
         (present.len() < weights.len()).then(|| Self {
             rows: self.rows.select_rows(&present),
             weights: Some(present.iter().map(|&row| weights[row]).collect()),
             names: self.names.clone(),
+            later_parts,
         })
     }
 
@@ -333,5 +363,19 @@ impl Dataset {
     /// Column names, `(d,)`, if any.
     pub fn names(&self) -> Option<&[String]> {
         self.names.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_follow_their_rows_when_rows_of_weight_0_go() {
+        let data = Dataset::new(Array2::<f64>::zeros((6, 1))).unwrap().with_parts(vec![2, 3, 5]);
+        assert_eq!(data.parts().collect::<Vec<_>>(), [0..2, 2..3, 3..5, 5..6]);
+        let weighted = data.with_weights(vec![0.0, 0.0, 1.0, 1.0, 0.0, 1.0]).unwrap();
+        let present = weighted.without_absent_rows().unwrap();
+        assert_eq!(present.parts().collect::<Vec<_>>(), [0..1, 1..2, 2..3]);
     }
 }
