@@ -329,7 +329,8 @@ fn check(data: Data<'_>, options: &FitOptions) -> Result<(), Error> {
         crate::engine::check_features(d, mixture.n_features())?;
     }
     // k-means++ stores four numbers per row.
-    memory::check("the initialisation", 8 * 4 * n as u128)?;
+    let start_rows = options.init_rows.unwrap_or_else(|| init::default_rows(n, k)).min(n);
+    memory::check("the initialisation", 8 * 4 * start_rows as u128)?;
     // The mixture, its factors, the statistics and the M-step's copies: about six times the second moments.
     let wanted = |kind: CovarianceType| 8 * 6 * (kind.second_len(k, d) as u128 + 2 * k as u128 * d as u128);
     let kind = options.covariance_type;

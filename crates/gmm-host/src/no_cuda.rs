@@ -58,6 +58,14 @@ impl CudaEngine {
         Err(missing())
     }
 
+    /// Limits the device memory that the engine takes.
+    ///
+    /// # Errors
+    /// None: there is no such engine.
+    pub fn with_memory_limit(self, _bytes: u64) -> Result<Self, Error> {
+        match self.never {}
+    }
+
     /// Bytes of free device memory.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::thread;
 
 use ndarray::{Array2, ArrayView2};
@@ -246,7 +247,8 @@ pub fn check_weights(weights: &[f64], n: usize) -> Result<(), DataError> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dataset {
     rows: Matrix,
-    weights: Option<Vec<f64>>,
+    /// Shared by clones.
+    weights: Option<Arc<Vec<f64>>>,
     names: Option<Vec<String>>,
     /// First row of each part after the first.
     later_parts: Vec<usize>,
@@ -276,7 +278,7 @@ impl Dataset {
     /// [`DataError`] if the length is not `n`, a weight is negative or not finite, or the sum is zero or infinite.
     pub fn with_weights(mut self, weights: Vec<f64>) -> Result<Self, DataError> {
         check_weights(&weights, self.n_rows())?;
-        self.weights = Some(weights);
+        self.weights = Some(Arc::new(weights));
         Ok(self)
     }
 
@@ -324,7 +326,7 @@ impl Dataset {
         later_parts.dedup();
         (present.len() < weights.len()).then(|| Self {
             rows: self.rows.select_rows(&present),
-            weights: Some(present.iter().map(|&row| weights[row]).collect()),
+            weights: Some(Arc::new(present.iter().map(|&row| weights[row]).collect())),
             names: self.names.clone(),
             later_parts,
         })
@@ -347,7 +349,7 @@ impl Dataset {
 
     /// Row weights, `(n,)`, if any.
     pub fn weights(&self) -> Option<&[f64]> {
-        self.weights.as_deref()
+        self.weights.as_deref().map(Vec::as_slice)
     }
 
     /// Weight of one row; 1 if there are no weights.

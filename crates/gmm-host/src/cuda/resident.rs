@@ -21,7 +21,7 @@ use super::tune;
 use crate::em::{EmOptions, EmRun};
 use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding as Seeds, check_features};
 use crate::init::{LloydPasses, RowDraw, WeighedRows, lloyd_pass};
-use crate::{DeviceOutputs, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident};
+use crate::{CpuEngine, DeviceOutputs, Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident};
 
 /// Rows, and the buffers of each algorithm that runs over them.
 pub(crate) struct CudaResident<T: Number> {
@@ -29,6 +29,8 @@ pub(crate) struct CudaResident<T: Number> {
     pub(crate) seeding: Seeding<T>,
     pub(crate) lloyd: Lloyd,
     pub(crate) likelihoods: Likelihoods,
+    /// Streamed rows on the CPU engine, for the distances to centres: see [`on_host`](Self::on_host).
+    on_host: Option<Box<dyn Resident>>,
     /// Last, so that it is dropped last: the context must outlive the buffers above.
     pub(crate) rows: Rows<T>,
 }
@@ -36,7 +38,7 @@ pub(crate) struct CudaResident<T: Number> {
 impl<T: Number> CudaResident<T> {
     fn of(rows: Rows<T>) -> Self {
         let (em, seeding, lloyd) = (Loop::empty(), Seeding::empty(), Lloyd::empty());
-        Self { em, seeding, lloyd, likelihoods: Likelihoods::empty(), rows }
+        Self { em, seeding, lloyd, likelihoods: Likelihoods::empty(), on_host: None, rows }
     }
 
     /// See [`Rows::load`].
@@ -77,6 +79,21 @@ impl<T: Number> CudaResident<T> {
 }
 
 impl<T: Number> CudaResident<T> {
+    /// The CPU engine's view of streamed rows. k-means++ over all of them needs a number per row and several passes for
+    /// each centre, which read the rows where they are. `None` if the rows are on the device.
+    fn on_host(&mut self) -> Result<Option<&mut Box<dyn Resident>>, Error> {
+        let Some(streamed) = &self.rows.streamed else { return Ok(None) };
+        if self.on_host.is_none() {
+            let engine = CpuEngine::without_copies(0)?;
+            self.on_host = Some(engine.load(streamed.data(), self.rows.precision, &self.rows.shift)?);
+        }
+        Ok(self.on_host.as_mut())
+    }
+
+    const fn is_streamed(&self) -> bool {
+        self.rows.streamed.is_some()
+    }
+
     fn evaluate_into(&mut self, mixture: &PrecisionMixture<'_>, out: &mut Outputs<'_>) -> Result<Evaluation, Error> {
         check_features(self.rows.d, mixture.n_features())?;
         mixture.check_factors()?;
@@ -111,6 +128,7 @@ impl<T: Number> Passes for CudaResident<T> {
             self.seeding.clear();
             self.lloyd.forget();
             self.likelihoods.forget();
+            self.on_host = None;
         }
         Ok(moved)
     }
@@ -164,6 +182,9 @@ impl<T: Number> Passes for CudaResident<T> {
 
     fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {
         mixtures.iter().try_for_each(|mixture| check_features(self.rows.d, mixture.n_features()))?;
+        if self.is_streamed() {
+            return mixtures.iter().map(|mixture| self.pass(mixture)).collect();
+        }
         let Self { rows, likelihoods, .. } = self;
         let all = rows.run(|rows| likelihoods.expectations(rows, mixtures))?;
         all.into_iter().zip(mixtures).map(|(found, mixture)| found.map_or_else(|| self.pass(mixture), Ok)).collect()
@@ -174,14 +195,19 @@ impl<T: Number> Seeds for CudaResident<T> {
     fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
         check_features(self.rows.d, centres.ncols())?;
         let Self { rows, lloyd, .. } = self;
-        match rows.run(|rows| lloyd.hard_statistics(rows, kind, centres))? {
-            Some(statistics) => Ok(statistics),
-            None => rows.run(|rows| rows.nearest_here(kind, centres)),
-        }
+        // Sums of several sections have the same bits whether the rows are on the device or not.
+        let found = match rows.sections.count() {
+            1 => rows.run(|rows| lloyd.hard_statistics(rows, kind, centres))?,
+            _ => None,
+        };
+        found.map_or_else(|| rows.run(|rows| rows.nearest_here(kind, centres)), Ok)
     }
 
     fn lloyd(&mut self, centres: &mut Array2<f64>, most: usize, rest: f64) -> Result<LloydPasses, Error> {
         check_features(self.rows.d, centres.ncols())?;
+        if self.is_streamed() {
+            return lloyd_pass(self, centres);
+        }
         let Self { rows, lloyd, .. } = self;
         match rows.run(|rows| lloyd.iterate(rows, centres, most, rest))? {
             Some(passes) => Ok(passes),
@@ -192,21 +218,31 @@ impl<T: Number> Seeds for CudaResident<T> {
     fn forget_centres(&mut self) {
         self.seeding.forget(&mut self.rows);
         self.lloyd.forget();
+        self.on_host = None;
     }
 
     fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
         check_features(self.rows.d, centre.len())?;
+        if let Some(rows) = self.on_host()? {
+            return rows.add_centre(centre);
+        }
         let Self { rows, seeding, .. } = self;
         rows.run(|rows| seeding.add_centre(rows, centre))
     }
 
     fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error> {
         assert_eq!(weights.is_some(), self.rows.row_weights.is_some(), "row weights");
+        if let Some(rows) = self.on_host()? {
+            return rows.weigh_draws(draws, weights);
+        }
         let Self { rows, seeding, .. } = self;
         rows.run(|rows| seeding.weigh_draws(rows, draws))
     }
 
     fn add_drawn(&mut self, which: usize) -> Result<Vec<f64>, Error> {
+        if let Some(rows) = self.on_host()? {
+            return rows.add_drawn(which);
+        }
         let Self { rows, seeding, .. } = self;
         rows.run(|rows| seeding.add_drawn(rows, which))
     }
@@ -219,11 +255,18 @@ impl<T: Number> Seeds for CudaResident<T> {
     ) -> Result<Option<Vec<usize>>, Error> {
         check_features(self.rows.d, first.len())?;
         assert_eq!(weights.is_some(), self.rows.row_weights.is_some(), "row weights");
+        if self.is_streamed() {
+            self.forget_centres();
+            return Ok(None);
+        }
         let Self { rows, seeding, .. } = self;
         rows.run(|rows| seeding.draw_centres(rows, first, uniforms))
     }
 
     fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
+        if let Some(rows) = self.on_host()? {
+            return rows.near(ranges);
+        }
         let Self { rows, seeding, .. } = self;
         rows.run(|rows| seeding.near(rows, ranges))
     }
@@ -255,6 +298,10 @@ impl<T: Number> Evaluate for CudaResident<T> {
 
     fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
         mixtures.iter().try_for_each(|mixture| check_features(self.rows.d, mixture.n_features()))?;
+        if self.is_streamed() {
+            let value = |mixture| Ok(self.evaluate(mixture, EvaluateOptions::default())?.log_likelihood);
+            return mixtures.iter().map(value).collect();
+        }
         let Self { rows, likelihoods, .. } = self;
         let mut values = rows.run(|rows| likelihoods.log_likelihoods(rows, mixtures))?;
         for (value, mixture) in values.iter_mut().zip(mixtures).filter(|(value, _)| !value.is_finite()) {
@@ -266,6 +313,9 @@ impl<T: Number> Evaluate for CudaResident<T> {
 
 impl<T: Number> ComponentColumns for CudaResident<T> {
     fn column(&mut self) -> Result<Option<DeviceColumn>, Error> {
+        if self.is_streamed() {
+            return Ok(None);
+        }
         let mut column = None;
         let Self { rows, likelihoods, .. } = self;
         rows.run(|rows| {

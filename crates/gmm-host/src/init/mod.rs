@@ -18,6 +18,7 @@ pub use kmeans::{KMeans, LloydPasses, k_means, lloyd, seed};
 
 pub(crate) use drawn::rows_of;
 pub(crate) use kmeans::lloyd_pass;
+pub(crate) use subsample::rows_for as default_rows;
 
 /// How the first mixture is found.
 #[derive(Clone, Debug, PartialEq)]

@@ -14,7 +14,7 @@ const EACH: usize = 64;
 
 /// The default number of rows on which k-means runs: the larger of 32768 and `64 k` if there are more than twice as
 /// many rows, else all.
-pub(super) fn rows_for(n: usize, k: usize) -> usize {
+pub(crate) fn rows_for(n: usize, k: usize) -> usize {
     let some = LEAST.max(EACH.saturating_mul(k));
     if n / 2 > some { some } else { n }
 }

@@ -131,6 +131,8 @@ pub(crate) struct Gpu {
     process: u32,
     /// Set after a fatal error, which makes the context unusable.
     lost: AtomicBool,
+    /// The limit of device memory, and how much was free when it was set.
+    limit: Mutex<Option<(u128, u128)>>,
     /// Number of calls, other than allocations, that failed for lack of memory.
     lacked_memory: AtomicUsize,
     /// Staging buffers that no upload is using, cached because pinning takes longer than a small fit.
@@ -183,6 +185,7 @@ impl Gpu {
             limits: facts.limits,
             process: std::process::id(),
             lost: AtomicBool::new(false),
+            limit: Mutex::default(),
             lacked_memory: AtomicUsize::new(0),
             staging: Mutex::new(None),
             tuned: Mutex::default(),
@@ -268,9 +271,28 @@ impl Gpu {
         self.lacked_memory.load(Ordering::Relaxed)
     }
 
-    /// Available bytes of device memory: free memory plus the idle blocks of the pool.
+    /// Available bytes of device memory: free memory plus the idle blocks of the pool, within the limit.
     pub(crate) fn free(&self) -> Result<u128, Error> {
-        Ok(self.check("free memory", cust::memory::mem_get_info())?.0 as u128 + self.pool.device_bytes() as u128)
+        let free = self.free_here()?;
+        let limit = *self.limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let within = limit.map_or(free, |(bytes, before)| free.min(bytes.saturating_sub(before.saturating_sub(free))));
+        Ok(within + self.pool.device_bytes() as u128)
+    }
+
+    /// Free bytes of the whole device.
+    fn free_here(&self) -> Result<u128, Error> {
+        Ok(self.check("free memory", cust::memory::mem_get_info())?.0 as u128)
+    }
+
+    /// Limits the memory that this device's buffers take from now on to `bytes` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub(crate) fn limit_memory(&self, bytes: u64) -> Result<(), Error> {
+        self.enter()?;
+        let before = self.free_here()?;
+        *self.limit.lock().unwrap_or_else(PoisonError::into_inner) = Some((bytes.into(), before));
+        Ok(())
     }
 
     /// [`free`](Self::free) plus `have`, the bytes that the caller would release. If the pool and `have` already reach

@@ -1,5 +1,5 @@
 //! The driver and the layer right above it: its functions ([`table`]), a device ([`device`]) with its streams
-//! ([`queue`]), memory ([`pool`], [`buffers`], and [`staging`] for transfers) and kernels ([`ptx`] chooses the module,
+//! ([`queue`], and [`mark`] between them), memory ([`pool`], [`buffers`], and [`staging`] for transfers) and kernels ([`ptx`] chooses the module,
 //! [`loading`] loads from it), and error texts ([`fault`]). Independent of rows and mixtures.
 
 pub(crate) mod buffers;
@@ -9,6 +9,7 @@ pub(crate) mod device_state;
 pub(crate) mod fake;
 pub(crate) mod fault;
 pub(crate) mod loading;
+pub(crate) mod mark;
 pub(crate) mod pool;
 pub(crate) mod ptx;
 pub(crate) mod queue;

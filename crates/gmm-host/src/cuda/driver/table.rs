@@ -145,6 +145,7 @@ forwarded! {
     fn cuStreamCreateWithPriority(stream: *mut CUstream, flags: c_uint, priority: c_int);
     fn cuStreamDestroy_v2(stream: CUstream);
     fn cuStreamSynchronize(stream: CUstream);
+    fn cuStreamWaitEvent(stream: CUstream, event: CUevent, flags: c_uint);
     fn cuEventCreate(event: *mut CUevent, flags: c_uint);
     fn cuEventRecord(event: CUevent, stream: CUstream);
     fn cuEventSynchronize(event: CUevent);
@@ -242,7 +243,7 @@ refused! {
     cuMemcpyAtoH_v2 cuMemcpyDtoD_v2 cuMemcpyDtoH_v2 cuMemcpyHtoA_v2 cuMemcpyHtoD_v2
     cuMemsetD16Async cuMemsetD16_v2 cuMemsetD32Async cuMemsetD32_v2 cuMemsetD8_v2 cuModuleGetGlobal_v2
     cuModuleLoad cuModuleLoadData cuOccupancyAvailableDynamicSMemPerBlock cuOccupancyMaxPotentialBlockSize
-    cuStreamGetFlags cuStreamGetPriority cuStreamWaitEvent cuSurfObjectCreate cuSurfObjectDestroy
+    cuStreamGetFlags cuStreamGetPriority cuSurfObjectCreate cuSurfObjectDestroy
     cuSurfObjectGetResourceDesc cuTexObjectCreate cuTexObjectDestroy cuTexObjectGetResourceDesc
     cuTexObjectGetResourceViewDesc
 }

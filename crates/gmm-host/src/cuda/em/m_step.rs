@@ -4,20 +4,19 @@ use gmm_kernels::em::m_step::{self, Matrices, TRACE, Update, update as update_ke
 use gmm_kernels::em::state::STATE_LEN;
 use gmm_kernels::layout::{Kind, packed_len, second_len};
 
-use super::path::Launch;
+use super::path::{LoopBuffers, LoopPlan};
 use crate::Error;
-use crate::cuda::launch::{at_least, or_null, pointer};
+use crate::cuda::launch::{Launcher, at_least, or_null, pointer};
 
 /// Enqueues the M-step that ends an iteration and encodes the next iteration's operands. At iteration 0, only encodes
 /// operands from the starting parameters.
 ///
 /// # Errors
 /// [`Error::Device`].
-pub(super) fn enqueue(launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
-    let (plan, b) = (launch.plan, launch.buffers);
+pub(super) fn enqueue(launcher: Launcher<'_>, plan: &LoopPlan, b: &LoopBuffers, iteration: u32) -> Result<(), Error> {
     let (shape, layout) = (&plan.shape, plan.layout);
     let kind = shape.kernel_kind();
-    check(launch);
+    check(plan, b);
     let a = Update {
         state: pointer(&b.state),
         iteration,
@@ -51,13 +50,12 @@ pub(super) fn enqueue(launch: &Launch<'_>, iteration: u32) -> Result<(), Error> 
         Matrices::Device => update_wide(),
     };
     // SAFETY: `check` compared every buffer's length with the formula of its field.
-    unsafe { launch.launcher.launch(kernel, (8 * layout.groups, 1), a)? };
-    plan.path.encode(launch, iteration)
+    unsafe { launcher.launch(kernel, (8 * layout.groups, 1), a)? };
+    plan.path.encode(launcher, plan, b, iteration)
 }
 
 /// Panics unless every buffer is at least as long as the formula of its field.
-pub(super) fn check(launch: &Launch<'_>) {
-    let (plan, b) = (launch.plan, launch.buffers);
+fn check(plan: &LoopPlan, b: &LoopBuffers) {
     let (shape, layout) = (&plan.shape, plan.layout);
     let (kind, k, d) = (shape.kernel_kind(), u64::from(shape.k), u64::from(shape.d));
     at_least(&b.state, STATE_LEN as u64, "state");

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! begin       copy the start's parameters to the device; the path's preparation; encode operands from the parameters
-//! repeat      pass of the path     partial sums of densities and moments, over all rows
-//!             reduce               partial sums into sums
+//! repeat      for each section of the rows:
+//!                 pass of the path     partial sums of densities and moments, over the section's rows
+//!                 reduce               partial sums, added to the sums of the sections before
 //!             M-step               parameters, convergence and lost precision; encode the path's operands
 //! poll        copy log-likelihoods, parameters and flags to the host, after each batch of iterations
 //! ```
@@ -19,9 +20,10 @@ pub(crate) mod paths;
 pub(crate) mod select;
 mod workspace;
 
+use std::ops::Range;
 use std::time::Duration;
 
-use cust::memory::AsyncCopyDestination;
+use cust::memory::{AsyncCopyDestination, DeviceSlice};
 use gmm_kernels::em::m_step::{Matrices, TRACE};
 use gmm_kernels::em::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
 use gmm_model::{CovarianceType, Mixture};
@@ -34,7 +36,7 @@ use crate::cuda::rows::Rows;
 use crate::cuda::shape::Shape;
 use crate::em::{EmOptions, EmRun, OnDevice};
 use packing::{pack, unpack};
-use path::{EmPath, Launch, LoopPlan, LoopRows, Operand, Request};
+use path::{EmPath, Launch, LoopBuffers, LoopPlan, LoopRows, Operand, Request};
 use select::{Candidate, select};
 use workspace::Workspace;
 
@@ -168,22 +170,29 @@ impl Loop {
     /// Enqueues some iterations and polls. Returns their duration on the device's clock, in seconds.
     fn enqueue<T: Number>(
         &mut self,
-        rows: &Rows<T>,
+        rows: &mut Rows<T>,
         plan: &LoopPlan,
         workspace: &Workspace,
         iterations: std::ops::RangeInclusive<u32>,
     ) -> Result<f64, Error> {
         let buffers = workspace.buffers(&self.numbers, &self.flags);
-        let all = LoopRows::of(&rows.whole());
-        let launch = Launch { launcher: rows.launcher(), plan, rows: &all, buffers: &buffers };
         let clock = rows.queue.clock.clone();
         let (from, to) = &*clock;
+        let rows_are_streamed = rows.streamed.is_some();
         rows.gpu.check("an event", from.record(&rows.queue.stream))?;
         for iteration in iterations {
-            plan.path.enqueue(&launch, iteration)?;
-            let (partials, sums) = (&buffers.partials, plan.layout.sums());
-            launch.launcher.reduce_blocks(partials, plan.grid.partials.into(), sums, &buffers.sums)?;
-            m_step::enqueue(&launch, iteration)?;
+            for range in rows.sections.ranges() {
+                let is_first = range.start == 0;
+                for_section(rows, plan, &buffers, range, |launch| {
+                    if rows_are_streamed {
+                        plan.path.norms(launch)?;
+                    }
+                    plan.path.enqueue(launch, iteration)?;
+                    let (partials, sums) = (&buffers.partials, plan.layout.sums());
+                    launch.launcher.reduce_blocks(partials, plan.grid.partials.into(), sums, &buffers.sums, !is_first)
+                })?;
+            }
+            m_step::enqueue(rows.launcher(), plan, &buffers, iteration)?;
         }
         rows.gpu.check("an event", to.record(&rows.queue.stream))?;
         self.poll(rows, workspace)?;
@@ -206,12 +215,12 @@ impl Loop {
     /// Copies the parameters to the device, and computes operands from them.
     fn begin<T: Number>(
         &mut self,
-        rows: &Rows<T>,
+        rows: &mut Rows<T>,
         plan: &LoopPlan,
         workspace: &Workspace,
         start: &Mixture,
     ) -> Result<(), Error> {
-        let (d, stream) = (rows.d, &rows.queue.stream);
+        let (d, stream) = (rows.d, &rows.queue.stream.clone());
         let host = &mut self.polled.as_mut_slice()[..workspace.polled()];
         host.fill(0.0);
         for (slot, w) in host[workspace.weights.clone()].iter_mut().zip(start.weights()) {
@@ -241,10 +250,8 @@ impl Loop {
             // SAFETY: the partial sums belong to the loop's buffers, and the stream orders this before the first pass.
             rows.gpu.check("clearing partial results", unsafe { b.partials.set_8_async(0, stream) })?;
         }
-        let all = LoopRows::of(&rows.whole());
-        let launch = Launch { launcher: rows.launcher(), plan, rows: &all, buffers: &b };
-        plan.path.prepare(&launch)?;
-        m_step::enqueue(&launch, 0)
+        prepare(rows, plan, &b)?;
+        m_step::enqueue(rows.launcher(), plan, &b, 0)
     }
 
     /// Copies trace, parameters and flags to the host, and waits for them.
@@ -275,6 +282,68 @@ impl Loop {
     }
 }
 
+/// Calls `work` with what the launches for a section's rows need.
+fn for_section<T: Number>(
+    rows: &mut Rows<T>,
+    plan: &LoopPlan,
+    buffers: &LoopBuffers,
+    range: Range<usize>,
+    work: impl FnOnce(&Launch<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let norms_from = if rows.streamed.is_some() { 0 } else { range.start as u64 };
+    let chunk = LoopRows::of(&rows.bring(range)?);
+    work(&Launch { launcher: rows.launcher(), plan, rows: &chunk, norms_from, buffers })
+}
+
+/// The path's work on each section before the first iteration. Half-precision scales are those of the section whose
+/// columns reach farthest.
+fn prepare<T: Number>(rows: &mut Rows<T>, plan: &LoopPlan, b: &LoopBuffers) -> Result<(), Error> {
+    let (has_norms, has_scales) = (!b.own.norms.is_empty(), !b.own.scales.is_empty());
+    // A pass over streamed rows takes long, and their norms are computed in each iteration.
+    if !has_scales && (!has_norms || rows.streamed.is_some()) {
+        return Ok(());
+    }
+    let mut least: Option<Vec<f32>> = None;
+    for range in rows.sections.ranges() {
+        for_section(rows, plan, b, range, |launch| {
+            plan.path.norms(launch)?;
+            plan.path.prepare(launch)
+        })?;
+        if has_scales && plan.sections > 1 {
+            let found = scales(rows, &b.own.scales)?;
+            least = Some(match least {
+                Some(least) => least.iter().zip(&found).map(|(a, b)| a.min(*b)).collect(),
+                None => found,
+            });
+        }
+    }
+    let Some(least) = least else { return Ok(()) };
+    let words = pairs(&least);
+    // SAFETY: the driver copies pageable memory before it returns.
+    let copied = unsafe { b.own.scales.index(..words.len()).async_copy_from(&words[..], &rows.queue.stream) };
+    rows.gpu.check("a copy of scales to the device", copied)
+}
+
+/// Copies scales to the host.
+fn scales<T: Number>(rows: &Rows<T>, from: &DeviceSlice<f64>) -> Result<Vec<f32>, Error> {
+    let mut words = vec![0.0; from.len()];
+    // SAFETY: the words are read only after the wait below.
+    let copied = unsafe { from.async_copy_to(&mut words[..], &rows.queue.stream) };
+    rows.gpu.check("a copy of scales from the device", copied)?;
+    rows.queue.wait(&rows.gpu)?;
+    Ok(words
+        .iter()
+        .flat_map(|word: &f64| [word.to_bits() as u32, (word.to_bits() >> 32) as u32])
+        .map(f32::from_bits)
+        .collect())
+}
+
+/// Pairs of `f32` as words.
+fn pairs(numbers: &[f32]) -> Vec<f64> {
+    let word = |pair: &[f32]| f64::from_bits(u64::from(pair[0].to_bits()) | u64::from(pair[1].to_bits()) << 32);
+    numbers.chunks_exact(2).map(word).collect()
+}
+
 /// Lists all paths for these rows, each with the reasons against it.
 pub(crate) fn candidates<T: Number>(rows: &Rows<T>, shape: &Shape, fast: bool) -> Vec<Candidate> {
     let weighted = rows.row_weights.is_some();
@@ -300,12 +369,17 @@ pub(crate) fn plan<T: Number>(
 ) -> Result<Option<LoopPlan>, Error> {
     let limits = rows.gpu.limits;
     let Ok(matrices) = Matrices::of(shape.kernel_kind(), shape.d, limits.shared_bytes.into()) else { return Ok(None) };
-    let grid = path.grid(&shape, &rows.gpu, &rows.forced)?;
+    let (n, sections) = (shape.n, rows.sections);
+    let section = Shape { n: sections.rows() as u64, ..shape };
+    let grid = path.grid(&section, &rows.gpu, &rows.forced)?;
+    let shape = if rows.streamed.is_some() { section } else { shape };
     // Benchmarks read the field `plan`.
     let plan = format!("{}: {grid:?}", path.name());
     tracing::debug!(plan, matrices = format!("{matrices:?}"), "loop on the device");
     Ok(Some(LoopPlan {
         shape,
+        n,
+        sections: sections.count(),
         path,
         grid,
         layout: path.layout(&shape),
@@ -320,7 +394,7 @@ pub(crate) fn plan<T: Number>(
 
 /// Rough estimate of an iteration's duration in seconds, used to schedule the first poll.
 fn estimate(plan: &LoopPlan) -> f64 {
-    let products = plan.shape.n as f64 * plan.layout.coefficients() as f64 / 8.0;
+    let products = plan.n as f64 * plan.layout.coefficients() as f64 / 8.0;
     1e-5 + products / 1e12
 }
 

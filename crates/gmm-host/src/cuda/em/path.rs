@@ -61,7 +61,7 @@ pub(crate) trait EmPath: Sync {
     /// [`Error::Device`] if the driver cannot load a kernel.
     fn grid(&self, shape: &Shape, gpu: &Gpu, forced: &ForcedPlan) -> Result<Grid, Error>;
 
-    /// Lengths of the path's own buffers, in 8-byte words.
+    /// Lengths of the path's own buffers, in 8-byte words. `shape.n` is the number of rows whose norms are kept.
     fn workspace(&self, shape: &Shape, grid: &Grid) -> PathBuffers<u64> {
         let _ = (shape, grid);
         PathBuffers::default()
@@ -70,7 +70,17 @@ pub(crate) trait EmPath: Sync {
     /// The precision that an iteration may lose before another path takes over.
     fn error_bounds(&self, shape: &Shape) -> ErrorBounds;
 
-    /// Work done once, before the first iteration.
+    /// Computes the squared norms of a section's rows, if norms are a feature. Done before the first iteration, or in
+    /// each iteration if the rows are streamed.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    fn norms(&self, launch: &Launch<'_>) -> Result<(), Error> {
+        let _ = launch;
+        Ok(())
+    }
+
+    /// Work done once for each section, before the first iteration and after its norms.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -83,12 +93,18 @@ pub(crate) trait EmPath: Sync {
     ///
     /// # Errors
     /// [`Error::Device`].
-    fn encode(&self, launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
-        let _ = (launch, iteration);
+    fn encode(
+        &self,
+        launcher: Launcher<'_>,
+        plan: &LoopPlan,
+        buffers: &LoopBuffers,
+        iteration: u32,
+    ) -> Result<(), Error> {
+        let _ = (launcher, plan, buffers, iteration);
         Ok(())
     }
 
-    /// Enqueues one pass over all rows, which leaves [`Grid::partials`] partial sums.
+    /// Enqueues one pass over the rows of a section, which leaves [`Grid::partials`] partial sums.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -252,7 +268,8 @@ pub(crate) struct PathBuffers<A> {
     pub(crate) scalars: A,
     /// `f32`, `(d+1,)`: powers of two that scale the columns, and the norm, into half precision's range.
     pub(crate) scales: A,
-    /// Squared norms of all rows, `tiled_len(n, 1)`, `f64` or `f32`, if norms are a feature.
+    /// Squared norms of all rows, or of a section's if the rows are streamed, `tiled_len(n, 1)`, `f64` or `f32`, if
+    /// norms are a feature.
     pub(crate) norms: A,
     /// Per chunk: exponentials of log densities minus the row's largest, or features in half precision.
     pub(crate) exponentials: A,
@@ -338,7 +355,11 @@ pub(crate) struct LoopBuffers {
 /// What stays constant during a loop.
 #[derive(Clone, Copy)]
 pub(crate) struct LoopPlan {
+    /// Its `n` is the number of rows whose norms are kept: all, or those of a section if the rows are streamed.
     pub(crate) shape: Shape,
+    /// Number of rows.
+    pub(crate) n: u64,
+    pub(crate) sections: usize,
     pub(crate) path: &'static dyn EmPath,
     pub(crate) grid: Grid,
     pub(crate) layout: FeatureLayout,
@@ -351,6 +372,11 @@ pub(crate) struct LoopPlan {
 }
 
 impl LoopPlan {
+    /// Whether features that a path computes for a chunk last for all iterations: there is only one chunk.
+    pub(crate) const fn keeps_features(&self) -> bool {
+        self.sections == 1 && self.grid.chunk >= self.n
+    }
+
     pub(crate) fn takes_roots(&self) -> bool {
         self.path.takes_roots(self.shape.kernel_kind())
     }
@@ -361,7 +387,7 @@ impl LoopPlan {
     }
 }
 
-/// All rows of a loop, in either precision.
+/// The rows of a section, in either precision.
 #[derive(Clone, Copy)]
 pub(crate) enum LoopRows {
     F32(Chunk<f32>),
@@ -403,5 +429,7 @@ pub(crate) struct Launch<'a> {
     pub(crate) launcher: Launcher<'a>,
     pub(crate) plan: &'a LoopPlan,
     pub(crate) rows: &'a LoopRows,
+    /// Position in the norms of the section's first row.
+    pub(crate) norms_from: u64,
     pub(crate) buffers: &'a LoopBuffers,
 }

@@ -268,15 +268,16 @@ impl Launcher<'_> {
         unsafe { self.launch(fused::kernel(instance), (blocks, 1), a) }
     }
 
-    /// Sums the partial results of blocks, `(count, len)`: `out = Σ partials`.
+    /// Sums the partial results of blocks, `(count, len)`: `out = Σ partials`, or `out += Σ partials` to `accumulate`.
     pub(crate) fn reduce_blocks(
         self,
         partials: &DeviceSlice<f64>,
         count: u64,
         len: u64,
         out: &DeviceSlice<f64>,
+        accumulate: bool,
     ) -> Result<(), Error> {
-        let a = reduction(partials, count, len, out, false);
+        let a = reduction(partials, count, len, out, accumulate);
         // Beyond 2^16 blocks, each block reduces several groups of numbers in turn.
         let grid = len.div_ceil(numbers(len).into()).min(1 << 16) as u32;
         // SAFETY: lengths were checked by `reduction`.

@@ -153,7 +153,7 @@ impl Launcher<'_> {
 
     /// Reduces the partial sums.
     pub(crate) fn hard_sums(self, plan: &LloydPlan, b: &LloydBuffers) -> Result<(), Error> {
-        self.reduce_blocks(&b.partials, plan.cut.splits.into(), plan.cut.len(plan.shape.k), &b.sums)
+        self.reduce_blocks(&b.partials, plan.cut.splits.into(), plan.cut.len(plan.shape.k), &b.sums, false)
     }
 
     /// Moves the centres to the means of their rows, and decides whether the loop ends after this iteration.

@@ -1,7 +1,7 @@
 //! How the host-driven passes run: kernels, chunks of rows and grids, chosen by one pure function of shape and device
 //! limits.
 //!
-//! `GMM_PLAN` forces parts of it: `chunk=4096,blocks=64,splits=3,solved=scratch,loop=host,path=chunked-f64`.
+//! `GMM_PLAN` forces parts of it: `chunk=4096,blocks=64,splits=3,section=8192,solved=scratch,loop=host,path=chunked-f64`.
 
 use std::fmt;
 
@@ -47,6 +47,8 @@ pub(crate) struct ForcedPlan {
     pub(crate) chunk: Option<u64>,
     pub(crate) blocks: Option<u32>,
     pub(crate) splits: Option<u32>,
+    /// Rows of a section: a multiple of 128.
+    pub(crate) section: Option<u64>,
     solved: Option<Solved>,
     host_loop: bool,
     path: Option<&'static str>,
@@ -88,7 +90,7 @@ impl ForcedPlan {
                 option: "GMM_PLAN",
                 value: text.to_owned(),
                 must: format!(
-                    "like chunk=4096,blocks=64,splits=3,solved=shared|scratch,loop=device|host,path={}, numbers from 1",
+                    "like chunk=4096,blocks=64,splits=3,section=8192,solved=shared|scratch,loop=device|host,path={}, numbers from 1",
                     path_names::ON_DEVICE.join("|")
                 ),
             })?;
@@ -102,6 +104,7 @@ impl ForcedPlan {
         match name {
             "chunk" => self.chunk = Some(u64::from(number()?).next_multiple_of(TILE)),
             "blocks" => self.blocks = Some(number()?),
+            "section" => self.section = Some(u64::from(number()?).next_multiple_of(TILE)),
             "splits" => self.splits = Some(number()?.min(MOST_SPLITS)),
             "solved" if value == "shared" => self.solved = Some(Solved::Shared),
             "solved" if value == "scratch" => self.solved = Some(Solved::Scratch),

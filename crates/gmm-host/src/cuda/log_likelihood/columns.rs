@@ -81,7 +81,7 @@ impl Likelihoods {
         let weights = data.row_weights.as_ref().map(|weights| weights.first(data.n));
         let (blocks, partials) = self.mix(data, &columns, log_weights, weights.as_ref(), None)?;
         let sum = self.buffers.values.on_device(1);
-        data.launcher().reduce_blocks(&partials, blocks.into(), 1, &sum)?;
+        data.launcher().reduce_blocks(&partials, blocks.into(), 1, &sum, false)?;
         data.queue.wait(&data.gpu)?;
         Ok(self.buffers.values.as_slice()[0])
     }
@@ -151,7 +151,8 @@ impl Likelihoods {
         data.queue.rest(&data.gpu)?;
         let (shape, plan) = data.prepare(component.covariance_type(), 1, Extras::default())?;
         let model = data.parameters(&shape, |shift, at, out| parameters::fill(component, shift, at, out))?;
-        for (start, chunk) in data.chunks(&plan) {
+        for rows in data.sections.chunks(plan.chunk as usize) {
+            let (start, chunk) = (rows.start, data.bring(rows)?);
             let log_densities = Some(to.index(start..start + chunk.n as usize));
             let out = StepOutputs { responsibilities: false, weighted: false, log_densities, labels: None };
             data.e_step(&shape, &plan, start, &chunk, &model, &out)?;

@@ -102,7 +102,13 @@ impl Likelihoods {
             let (theta, constants) = (own.index(..coefficients), own.index(coefficients..));
             let launcher = data.launcher();
             launcher.expect(shape, instance, blocks, &data.whole(), &theta, &constants, &from)?;
-            launcher.reduce_blocks(&from, blocks.into(), sums as u64, &values.index(i * sums..(i + 1) * sums))?;
+            launcher.reduce_blocks(
+                &from,
+                blocks.into(),
+                sums as u64,
+                &values.index(i * sums..(i + 1) * sums),
+                false,
+            )?;
         }
         data.queue.wait(&data.gpu)?;
         let scatter = data.scatter.as_deref().unwrap_or_default();

@@ -189,7 +189,7 @@ impl Likelihoods {
         let sums = self.buffers.values.on_device(stride);
         let partials = numbers.index(coefficients..);
         let expected = Expected::of_few(&mut self.buffers.values, stride);
-        data.launcher().reduce_blocks(&partials, plan.blocks.into(), stride as u64, &sums)?;
+        data.launcher().reduce_blocks(&partials, plan.blocks.into(), stride as u64, &sums, false)?;
         if !expected.is_some_and(|few| few.come(&mut self.buffers.values, stride)) {
             data.queue.wait(&data.gpu)?;
         }

@@ -11,10 +11,13 @@ pub(crate) mod original;
 pub(crate) mod outputs;
 pub(crate) mod parameters;
 pub(crate) mod passes;
+pub(crate) mod sections;
 mod source;
+mod streamed;
 pub(crate) mod upload;
 pub(crate) mod workspace;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use cust::memory::DeviceSlice;
@@ -29,7 +32,9 @@ use crate::cuda::driver::staging;
 use crate::cuda::launch::plan::{self, ForcedPlan, Plan};
 use crate::cuda::launch::{Chunk, Launcher};
 use crate::cuda::number::Number;
+use crate::cuda::rows::sections::Sections;
 use crate::cuda::rows::source::Source;
+use crate::cuda::rows::streamed::Streamed;
 use crate::cuda::rows::workspace::{Extras, Sizes, Workspace};
 use crate::cuda::shape::Shape;
 
@@ -41,8 +46,11 @@ pub(crate) struct Rows<T: Number> {
     pub(crate) d: usize,
     pub(crate) shift: Vec<f64>,
     pub(crate) total_weight: f64,
-    /// `(n, d)` tiled.
+    pub(crate) sections: Sections,
+    /// `(n, d)` tiled; empty if the rows are `streamed`.
     pub(crate) x: Slot<T>,
+    /// The rows, if they do not fit into device memory.
+    pub(crate) streamed: Option<Box<Streamed<T>>>,
     /// `(n,)`.
     pub(crate) row_weights: Option<Slot<f64>>,
     /// The rows in their original form, if they are kept.
@@ -53,7 +61,7 @@ pub(crate) struct Rows<T: Number> {
     pub(crate) forced: ForcedPlan,
     /// The pass for which the workspace was made.
     pub(crate) planned: Option<(Shape, Extras, Plan)>,
-    /// Most rows per chunk: `n`, or less after a launch lacked memory.
+    /// Most rows per chunk: those of a section, or less after a launch lacked memory.
     pub(crate) most_rows: u64,
     /// Last, so that it is dropped last: the context must outlive the buffers.
     pub(crate) gpu: Arc<Gpu>,
@@ -61,9 +69,10 @@ pub(crate) struct Rows<T: Number> {
 
 impl<T: Number> Rows<T> {
     /// Loads a data set: `tiled_len(n, d)*size_of::<T>()` bytes on the device, and `8*n` for row weights. If `to_move`,
-    /// the rows are also kept in their original form if memory allows.
+    /// the rows are also kept in their original form if memory allows. If there are several sections, and not enough
+    /// memory for all and for the passes, the rows are [`streamed`].
     ///
-    /// [`Error::Memory`] before anything is allocated; [`Error::Device`].
+    /// # Errors
     /// [`Error::Memory`] before anything is taken; [`Error::Device`].
     pub(crate) fn load(
         gpu: Arc<Gpu>,
@@ -75,7 +84,16 @@ impl<T: Number> Rows<T> {
     ) -> Result<Self, Error> {
         gpu.enter()?;
         let total_weight = data.weights().map(|_| data.total_weight());
-        let mut rows = Self::with_room(gpu, data.rows().dim(), total_weight, precision, shift, forced)?;
+        let dim = data.rows().dim();
+        let sections = Sections::of(dim, size_of::<T>(), &forced);
+        let section_bytes = sections.rows() as u128 * dim.1 as u128 * size_of::<T>() as u128;
+        let spare = sections::bytes_for_passes();
+        let wanted =
+            section_bytes * sections.count() as u128 + if total_weight.is_some() { 8 * dim.0 as u128 } else { 0 };
+        if sections.count() > 1 && gpu.free()? < wanted + spare {
+            return Self::load_streamed(gpu, data, precision, shift, forced, spare);
+        }
+        let mut rows = Self::with_room(gpu, dim, total_weight, precision, shift, forced)?;
         if !rows.keep_source(data, to_move)? {
             rows.upload(data)?;
         }
@@ -95,14 +113,28 @@ impl<T: Number> Rows<T> {
         shift: &[f64],
         forced: ForcedPlan,
     ) -> Result<Self, Error> {
+        Self::taken(gpu, (n, d), n, total_weight, precision, shift, forced)
+    }
+
+    /// As [`with_room`](Self::with_room), for only the first `held` rows.
+    fn taken(
+        gpu: Arc<Gpu>,
+        (n, d): (usize, usize),
+        held: usize,
+        total_weight: Option<f64>,
+        precision: Precision,
+        shift: &[f64],
+        forced: ForcedPlan,
+    ) -> Result<Self, Error> {
         const WHAT: &str = "the data on the GPU";
-        let len = usize::try_from(tiled_len(n as u64, d as u32)).unwrap_or(usize::MAX);
+        let len = usize::try_from(tiled_len(held as u64, d as u32)).unwrap_or(usize::MAX);
         let weighted = total_weight.is_some();
         let wanted = len as u128 * size_of::<T>() as u128 + if weighted { 8 * n as u128 } else { 0 };
         gpu.room(WHAT, wanted, 0)?;
         let queue = Queue::new(&gpu)?;
         let x = Slot::taken(&gpu, WHAT, len)?;
         let row_weights = weighted.then(|| Slot::taken(&gpu, WHAT, n)).transpose()?;
+        let sections = Sections::of((n, d), size_of::<T>(), &forced);
         Ok(Self {
             queue,
             precision,
@@ -110,21 +142,46 @@ impl<T: Number> Rows<T> {
             d,
             shift: shift.to_vec(),
             total_weight: total_weight.unwrap_or(n as f64),
+            sections,
             x,
+            streamed: None,
             row_weights,
             source: None,
             workspace: Workspace::empty(),
             scatter: None,
             forced,
             planned: None,
-            most_rows: n as u64,
+            most_rows: sections.rows() as u64,
             gpu,
         })
+    }
+
+    /// Loads rows of which not all fit: `spare` bytes stay free for the passes. Row weights are on the device.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    fn load_streamed(
+        gpu: Arc<Gpu>,
+        data: &Dataset,
+        precision: Precision,
+        shift: &[f64],
+        forced: ForcedPlan,
+        spare: u128,
+    ) -> Result<Self, Error> {
+        let total_weight = data.weights().map(|_| data.total_weight());
+        let mut rows = Self::taken(gpu, data.rows().dim(), 0, total_weight, precision, shift, forced)?;
+        rows.streamed = Some(Box::new(Streamed::new(&rows.gpu, &rows.queue, data, shift, rows.sections, spare)?));
+        rows.upload_weights(data)?;
+        Ok(rows)
     }
 
     fn upload(&mut self, data: &Dataset) -> Result<(), Error> {
         let mut x = self.x.first(tiled_len(self.n as u64, self.d as u32) as usize);
         upload::rows(&self.gpu, &self.queue, data, &self.shift, &mut x)?;
+        self.upload_weights(data)
+    }
+
+    fn upload_weights(&mut self, data: &Dataset) -> Result<(), Error> {
         if let (Some(to), Some(weights)) = (&self.row_weights, data.weights()) {
             upload::weights(&self.gpu, &self.queue, weights, &mut to.first(self.n))?;
         }
@@ -134,6 +191,9 @@ impl<T: Number> Rows<T> {
     /// [`Passes::sample`](crate::Passes::sample).
     pub(crate) fn sample_here(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Self, Error> {
         const WHAT: &str = "a sample of the data on the GPU";
+        if let Some(streamed) = &self.streamed {
+            return self.sample_of(streamed.data(), rows, weights);
+        }
         assert!(rows.iter().all(|&row| row < self.n), "row numbers below n");
         let (dim, total_weight) = ((rows.len(), self.d), weights.map(|all| all.iter().sum()));
         let room =
@@ -149,6 +209,13 @@ impl<T: Number> Rows<T> {
         // Waits even if the gathering failed, since `which` is freed.
         let rested = some.queue.wait(&self.gpu);
         picked.and(rested).map(|()| some)
+    }
+
+    /// Loads a sample of rows on the host.
+    fn sample_of(&self, data: &Dataset, rows: &[usize], weights: Option<&[f64]>) -> Result<Self, Error> {
+        let some = Dataset::new(data.rows().select_rows(rows))?;
+        let some = weights.map_or(Ok(some.clone()), |weights| some.with_weights(weights.to_vec()))?;
+        Self::load(self.gpu.clone(), &some, self.precision, &self.shift, self.forced, false)
     }
 
     fn pick_from(
@@ -174,10 +241,29 @@ impl<T: Number> Rows<T> {
     }
 
     /// All rows as one chunk.
+    ///
+    /// # Panics
+    /// If the rows are streamed.
     pub(crate) fn whole(&self) -> Chunk<T> {
+        assert!(self.streamed.is_none(), "streamed rows are never all on the device");
         let n = self.n as u64;
         let x = self.x.first(tiled_len(n, self.d as u32) as usize);
         Chunk { x, row_weights: self.row_weights.as_ref().map(|w| w.first(self.n)), n }
+    }
+
+    /// A range of rows within one section as a chunk, for kernels that are enqueued before the next call.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub(crate) fn bring(&mut self, rows: Range<usize>) -> Result<Chunk<T>, Error> {
+        let n = rows.len() as u64;
+        let row_weights = self.row_weights.as_ref().map(|w| w.first(self.n).index(rows.clone()));
+        let x = match &mut self.streamed {
+            Some(streamed) => streamed.bring(&self.gpu, &self.queue, rows)?,
+            // Sections and chunks start at tiles, so the numbers of a chunk are contiguous.
+            None => self.whole().x.index(rows.start * self.d..).index(..tiled_len(n, self.d as u32) as usize),
+        };
+        Ok(Chunk { x, row_weights, n })
     }
 
     pub(crate) fn launcher(&self) -> Launcher<'_> {
@@ -241,7 +327,7 @@ impl<T: Number> Rows<T> {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
-            self.queue.recover();
+            self.recover();
             // If an allocation failed, the error states the size, and smaller chunks have been tried already.
             if matches!(error, Error::Memory { .. }) || self.gpu.lacked_memory() == lacked_before {
                 return Err(error);
@@ -262,7 +348,7 @@ impl<T: Number> Rows<T> {
     /// Frees the workspace and makes chunks smaller. Returns false if there is nothing left to free.
     fn make_room(&mut self) -> bool {
         let smaller = self.planned.take().and_then(|(_, _, plan)| workspace::smaller(&plan));
-        let source = self.source.take().is_some();
+        let source = self.source.take().is_some() || self.streamed.as_mut().is_some_and(|rows| rows.give_up_held());
         self.workspace.clear();
         self.gpu.pool.drain();
         self.most_rows = smaller.unwrap_or(self.most_rows);
@@ -276,6 +362,12 @@ impl<T: Number> Rows<T> {
     pub(crate) fn come_to_rest(&self) {
         self.gpu.enter_to_drop();
         self.queue.come_to_rest();
+        self.streamed.iter().for_each(|streamed| streamed.come_to_rest());
+    }
+
+    fn recover(&self) {
+        self.queue.recover();
+        self.streamed.iter().for_each(|streamed| streamed.come_to_rest());
     }
 }
 

@@ -181,26 +181,34 @@ impl<T: Number> Rows<T> {
     /// [`Passes::hold_about`](crate::Passes::hold_about). Callers must discard other data that depend on the old shift.
     pub(crate) fn hold_about_here(&mut self, shift: &[f64]) -> Result<bool, Error> {
         self.queue.rest(&self.gpu)?;
-        let Some(source) = &mut self.source else { return Ok(false) };
-        write(source.host.as_mut_slice(), shift);
-        self.send_shift()?;
-        self.hold()?;
+        if let Some(streamed) = &mut self.streamed {
+            streamed.move_to(&self.gpu, &self.queue, shift)?;
+        } else {
+            let Some(source) = &mut self.source else { return Ok(false) };
+            write(source.host.as_mut_slice(), shift);
+            self.send_shift()?;
+            self.hold()?;
+        }
         // As for newly loaded rows: the chunk size, which determines the order of sums, is reset too.
         self.shift = shift.to_vec();
         self.scatter = None;
-        (self.planned, self.most_rows) = (None, self.n as u64);
+        (self.planned, self.most_rows) = (None, self.sections.rows() as u64);
         Ok(true)
     }
 
-    /// Frees the original rows. Returns whether there were any.
+    /// Frees the original rows, or the sections of streamed rows that stay on the device. Returns whether there were any.
     pub(crate) fn give_up_source(&mut self) -> Result<bool, Error> {
-        if self.source.is_none() {
-            return Ok(false);
-        }
-        // A kernel that reads them may still be running.
+        let Some(streamed) = &mut self.streamed else {
+            if self.source.is_none() {
+                return Ok(false);
+            }
+            // A kernel that reads them may still be running.
+            self.queue.rest(&self.gpu)?;
+            self.source = None;
+            return Ok(true);
+        };
         self.queue.rest(&self.gpu)?;
-        self.source = None;
-        Ok(true)
+        Ok(streamed.give_up_held())
     }
 
     /// Like [`Gpu::room`](crate::cuda::driver::device::Gpu::room), but frees the original rows before it fails.

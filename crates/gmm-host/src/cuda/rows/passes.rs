@@ -56,19 +56,6 @@ impl<T: Number> Rows<T> {
         })
     }
 
-    /// First row and data of each chunk.
-    pub(crate) fn chunks(&self, plan: &Plan) -> impl Iterator<Item = (usize, Chunk<T>)> + use<T> {
-        let (n, d, step) = (self.n, self.d, plan.chunk as usize);
-        let Chunk { x, row_weights, .. } = self.whole();
-        (0..n).step_by(step).map(move |start| {
-            let rows = step.min(n - start);
-            // Chunks are whole tiles, so each chunk's data is contiguous.
-            let piece = start * d..start * d + tiled_len(rows as u64, d as u32) as usize;
-            let row_weights = row_weights.as_ref().map(|w| w.index(start..start + rows));
-            (start, Chunk { x: x.index(piece), row_weights, n: rows as u64 })
-        })
-    }
-
     /// Enqueues the E-step of a chunk, and adds its totals to the results.
     pub(crate) fn e_step(
         &self,
@@ -136,7 +123,8 @@ impl<T: Number> Rows<T> {
         let (shape, plan) = self.prepare(mixture.covariance_type(), mixture.n_components(), Extras::default())?;
         let model = self.parameters(&shape, |shift, at, out| parameters::fill(mixture, shift, at, out))?;
         let out = StepOutputs { responsibilities: true, weighted: true, log_densities: None, labels: None };
-        for (start, chunk) in self.chunks(&plan) {
+        for rows in self.sections.chunks(plan.chunk as usize) {
+            let (start, chunk) = (rows.start, self.bring(rows)?);
             self.e_step(&shape, &plan, start, &chunk, &model, &out)?;
             self.sums(&shape, &plan, start, &chunk, &model)?;
         }
@@ -163,7 +151,8 @@ impl<T: Number> Rows<T> {
     ) -> Result<Statistics, Error> {
         let (shape, plan) = self.prepare(kind, centres.nrows(), Extras::default())?;
         let model = self.centres(&shape, centres)?;
-        for (start, chunk) in self.chunks(&plan) {
+        for rows in self.sections.chunks(plan.chunk as usize) {
+            let (start, chunk) = (rows.start, self.bring(rows)?);
             let r = self.workspace.responsibilities.first(tiled_len(chunk.n, shape.k) as usize);
             self.launcher().nearest(&shape, &plan, &chunk, &model, &r)?;
             self.sums(&shape, &plan, start, &chunk, &model)?;
@@ -181,7 +170,8 @@ impl<T: Number> Rows<T> {
         let extras = Extras { row_major: true, ..Extras::default() };
         let (shape, plan) = self.prepare(kind, k, extras)?;
         let model = self.centres(&shape, centres)?;
-        for (start, chunk) in self.chunks(&plan) {
+        for rows in self.sections.chunks(plan.chunk as usize) {
+            let (start, chunk) = (rows.start, self.bring(rows)?);
             let w = &self.workspace;
             let mut rows = w.row_major.first(chunk.n as usize * k);
             send(&self.gpu, &self.queue, &mut rows, k, |piece, out| {
@@ -226,7 +216,8 @@ impl<T: Number> Rows<T> {
         let extras = outputs.extras();
         let (shape, plan) = self.prepare(kind, k, extras)?;
         let model = Model { of_precisions, ..self.parameters(&shape, fill)? };
-        for (start, chunk) in self.chunks(&plan) {
+        for rows in self.sections.chunks(plan.chunk as usize) {
+            let (start, chunk) = (rows.start, self.bring(rows)?);
             let (w, m) = (&self.workspace, chunk.n as usize);
             let rows = start..start + m;
             let out = StepOutputs {

@@ -198,9 +198,11 @@ fn every_way_that_is_asked_for_gives_the_same_answer() {
         for asked in ["fused", "chunked-split-fp16", "chunked-f64"] {
             let what = format!("{kind} {asked}");
             let fake = Fake::install(Machine::default());
-            let got = on_device(&fake.0, &format!("path={asked}"), &data, &start, 2);
-            assert_eq!(way(&got, &what), asked, "{what}");
-            same(&got, &want, ALLOWED, &what);
+            for plan in ["", ",section=128"] {
+                let got = on_device(&fake.0, &format!("path={asked}{plan}"), &data, &start, 2);
+                assert_eq!(way(&got, &what), asked, "{what}{plan}");
+                same(&got, &want, ALLOWED, &format!("{what}{plan}"));
+            }
         }
         let fake = Fake::install(Machine::default());
         let got = on_device(&fake.0, "loop=host", &data, &start, 2);

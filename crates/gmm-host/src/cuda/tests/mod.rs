@@ -16,6 +16,7 @@ mod products;
 mod products_there;
 mod seeding;
 mod sentinels;
+mod streamed;
 mod tuning;
 mod warm;
 mod warpgroups;

@@ -40,7 +40,7 @@ fn rows_at_once_and_in_chunks_agree_with_the_reference_as_far_as_heads_go() {
         let (rows, start) = problem(kind, shape);
         let data = Dataset::new(rows).unwrap();
         let want = reference_with(&data, &start, 2, 0.1);
-        for plan in ["path=wgmma-fp16", "path=wgmma-fp16,chunk=128,splits=2"] {
+        for plan in ["path=wgmma-fp16", "path=wgmma-fp16,chunk=128,splits=2", "path=wgmma-fp16,section=128"] {
             let what = format!("{kind} {plan}");
             let fake = Fake::install(HOPPER);
             let got = em(plan, &data, &start).unwrap();
@@ -54,9 +54,13 @@ fn rows_at_once_and_in_chunks_agree_with_the_reference_as_far_as_heads_go() {
 #[test]
 fn two_halves_of_full_covariances_agree_with_the_reference() {
     let in_chunks = "path=wgmma-split-fp16,chunk=128,splits=2";
-    for (shape, plan) in
-        [((300, 40, 3), "path=wgmma-split-fp16"), ((300, 40, 3), in_chunks), ((190, 130, 2), in_chunks)]
-    {
+    let in_sections = "path=wgmma-split-fp16,section=128";
+    for (shape, plan) in [
+        ((300, 40, 3), "path=wgmma-split-fp16"),
+        ((300, 40, 3), in_chunks),
+        ((190, 130, 2), in_chunks),
+        ((260, 40, 3), in_sections),
+    ] {
         let what = format!("{shape:?} {plan}");
         let (rows, start) = problem(CovarianceType::Full, shape);
         let data = Dataset::new(rows).unwrap();

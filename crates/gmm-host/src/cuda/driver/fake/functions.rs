@@ -204,6 +204,14 @@ extern "C" fn stream_wait(stream: CUstream) -> Code {
     })
 }
 
+/// The fake runs everything at once, in the order of the calls.
+extern "C" fn stream_wait_event(stream: CUstream, event: CUevent, _: c_uint) -> Code {
+    call("cuStreamWaitEvent", true, |s| {
+        assert!(s.handles.contains(&(stream as usize)) && s.handles.contains(&(event as usize)));
+        0
+    })
+}
+
 extern "C" fn event_new(out: *mut CUevent, _: c_uint) -> Code {
     call("cuEventCreate", true, |s| write(out, s.handle() as CUevent))
 }
@@ -384,6 +392,7 @@ pub(crate) static FUNCTIONS: Functions = Functions {
     cuStreamCreateWithPriority: stream_new,
     cuStreamDestroy_v2: stream_destroy,
     cuStreamSynchronize: stream_wait,
+    cuStreamWaitEvent: stream_wait_event,
     cuEventCreate: event_new,
     cuEventRecord: event_record,
     cuEventSynchronize: event_wait,

@@ -14,12 +14,14 @@ use gmm_kernels::{Kernel, THREADS};
 
 use super::super::error_bounds::{self, ErrorBounds};
 use super::super::grid::{self, Waves};
-use super::super::path::{EmPath, Grid, Launch, LoopRows, Operand, PathBuffers, Reason, Request, SINCE_AMPERE};
-use super::half_precision::{first_norm, half_precision_scales, takes_half_precision};
+use super::super::path::{
+    EmPath, Grid, Launch, LoopBuffers, LoopPlan, LoopRows, Operand, PathBuffers, Reason, Request, SINCE_AMPERE,
+};
+use super::half_precision::{first_norm, half_precision_norms, half_precision_scales, takes_half_precision};
 use crate::Error;
 use crate::cuda::driver::device::Gpu;
 use crate::cuda::launch::plan::ForcedPlan;
-use crate::cuda::launch::{Chunk, at_least, or_null, pointer};
+use crate::cuda::launch::{Chunk, Launcher, at_least, or_null, pointer};
 use crate::cuda::number::Number;
 use crate::cuda::shape::Shape;
 use crate::path_names;
@@ -177,18 +179,22 @@ impl EmPath for Chunked {
     }
 
     fn prepare(&self, launch: &Launch<'_>) -> Result<(), Error> {
+        if self.is_half() { half_precision_scales(launch, launch.rows.unweighted_f32()) } else { Ok(()) }
+    }
+
+    fn norms(&self, launch: &Launch<'_>) -> Result<(), Error> {
         match (self.is_half(), launch.rows) {
-            (true, rows) => half_precision_scales(launch, rows.unweighted_f32()),
+            (true, rows) => half_precision_norms(launch, rows.unweighted_f32()),
             (false, LoopRows::F32(rows)) => f64_norms(launch, rows),
             (false, LoopRows::F64(rows)) => f64_norms(launch, rows),
         }
     }
 
-    fn encode(&self, launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
+    fn encode(&self, launcher: Launcher<'_>, plan: &LoopPlan, b: &LoopBuffers, iteration: u32) -> Result<(), Error> {
         if !self.is_half() {
             return Ok(());
         }
-        let (shape, b) = (&launch.plan.shape, launch.buffers);
+        let shape = &plan.shape;
         let halves = self.halves(shape);
         let a = Encode {
             state: pointer(&b.state),
@@ -211,7 +217,7 @@ impl EmPath for Chunked {
         };
         // SAFETY: the buffers belong to the loop, and `m_step::check` compared their lengths with `LoopBuffers` and
         // `workspace`.
-        unsafe { launch.launcher.launch(chunked_half_encode(), (8 * halves.of.place.groups, 1), a) }
+        unsafe { launcher.launch(chunked_half_encode(), (8 * halves.of.place.groups, 1), a) }
     }
 
     fn enqueue(&self, launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
@@ -223,14 +229,15 @@ impl EmPath for Chunked {
     }
 }
 
-/// Computes the squared norms of all rows, if norms are a feature.
+/// Computes the squared norms of a section's rows, if norms are a feature.
 fn f64_norms<T: Number>(launch: &Launch<'_>, rows: &Chunk<T>) -> Result<(), Error> {
     let out = &launch.buffers.own.norms;
     if out.is_empty() {
         return Ok(());
     }
-    at_least(out, tiled_len(rows.n, 1), "norms");
-    let a = Norms::<T> { x: pointer(&rows.x), n: rows.n, d: launch.plan.shape.d, norms: pointer(out) };
+    let out = out.index(launch.norms_from as usize..);
+    at_least(&out, tiled_len(rows.n, 1), "norms");
+    let a = Norms::<T> { x: pointer(&rows.x), n: rows.n, d: launch.plan.shape.d, norms: pointer(&out) };
     // SAFETY: lengths were checked against the fields' formulas.
     unsafe { launch.launcher.launch(norms::<T>(), (tiles(rows.n).min(1 << 16) as u32, 1), a) }
 }
@@ -270,7 +277,7 @@ fn f64_chunk<T: Number>(
     let (shape, place, b) = (&launch.plan.shape, of.place, launch.buffers);
     let (own, splits, d) = (&b.own, launch.plan.grid.partials, shape.d);
     let x = pointer(&rows.x.index(start as usize * d as usize..)).cast_const();
-    let norms = (!own.norms.is_empty()).then(|| own.norms.index(start as usize..));
+    let norms = (!own.norms.is_empty()).then(|| own.norms.index((launch.norms_from + start) as usize..));
     let row_weights = rows.row_weights.map(|all| all.index(start as usize..));
     let derive = derived(shape.kernel_kind());
     let densities = double_precision::densities::Densities::<T> {
@@ -327,7 +334,7 @@ fn half_precision_chunk(
     let (shape, place, b) = (&launch.plan.shape, halves.of.place, launch.buffers);
     let (own, splits, kind, d) = (&b.own, launch.plan.grid.partials, shape.kernel_kind(), shape.d);
     let x = pointer(&rows.x.index(start as usize * d as usize..)).cast_const();
-    let norms = first_norm(own, start);
+    let norms = first_norm(own, launch.norms_from + start);
     let densities = half_precision::densities::Densities {
         state: pointer(&b.state),
         iteration,

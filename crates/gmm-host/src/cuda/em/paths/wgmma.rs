@@ -19,12 +19,14 @@ use gmm_kernels::layout::{Kind, tiled_len};
 
 use super::super::error_bounds::{self, ErrorBounds};
 use super::super::grid;
-use super::super::path::{EmPath, Grid, Launch, Operand, PathBuffers, Reason, Request, SINCE_HOPPER};
-use super::half_precision::{first_norm, half_precision_scales, takes_half_precision};
+use super::super::path::{
+    EmPath, Grid, Launch, LoopBuffers, LoopPlan, Operand, PathBuffers, Reason, Request, SINCE_HOPPER,
+};
+use super::half_precision::{first_norm, half_precision_norms, half_precision_scales, takes_half_precision};
 use crate::Error;
 use crate::cuda::driver::device::Gpu;
 use crate::cuda::launch::plan::ForcedPlan;
-use crate::cuda::launch::{Chunk, or_null, pointer};
+use crate::cuda::launch::{Chunk, Launcher, or_null, pointer};
 use crate::cuda::shape::Shape;
 use crate::path_names;
 
@@ -139,19 +141,23 @@ impl EmPath for Wgmma {
         error_bounds::of_half_precision(shape.kind)
     }
 
+    fn norms(&self, launch: &Launch<'_>) -> Result<(), Error> {
+        half_precision_norms(launch, launch.rows.unweighted_f32())
+    }
+
     fn prepare(&self, launch: &Launch<'_>) -> Result<(), Error> {
         let rows = launch.rows.unweighted_f32();
         half_precision_scales(launch, rows)?;
         match self.supported(&launch.plan.shape) {
             // With several chunks, each chunk's features overwrite those of the previous one, so each pass recomputes
             // them.
-            Warpgroups::Linear(of) if launch.plan.grid.chunk >= rows.n => features(launch, of, rows, (0, rows.n)),
+            Warpgroups::Linear(of) if launch.plan.keeps_features() => features(launch, of, rows, (0, rows.n)),
             Warpgroups::Linear(_) | Warpgroups::Full(_) => Ok(()),
         }
     }
 
-    fn encode(&self, launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
-        let (shape, b) = (&launch.plan.shape, launch.buffers);
+    fn encode(&self, launcher: Launcher<'_>, plan: &LoopPlan, b: &LoopBuffers, iteration: u32) -> Result<(), Error> {
+        let shape = &plan.shape;
         let (state, k, d) = (pointer(&b.state), shape.k, shape.d);
         match self.supported(shape) {
             Warpgroups::Linear(of) => {
@@ -171,7 +177,7 @@ impl EmPath for Wgmma {
                 };
                 // SAFETY: the buffers belong to the loop, and `m_step::check` compared their lengths with `LoopBuffers`
                 // and `workspace`.
-                unsafe { launch.launcher.launch(wgmma_encode(), (8 * of.place.groups, 1), a) }
+                unsafe { launcher.launch(wgmma_encode(), (8 * of.place.groups, 1), a) }
             }
             Warpgroups::Full(of) => {
                 let a = full::encode::Encode {
@@ -186,7 +192,7 @@ impl EmPath for Wgmma {
                     operands: pointer(&b.own.operands).cast(),
                 };
                 // SAFETY: as above.
-                unsafe { launch.launcher.launch(of.encode(), (of.components(), 1), a) }
+                unsafe { launcher.launch(of.encode(), (of.components(), 1), a) }
             }
         }
     }
@@ -209,7 +215,7 @@ fn features(launch: &Launch<'_>, of: Linear, rows: &Chunk<f32>, (start, n): (u64
     let (shape, own) = (&launch.plan.shape, &launch.buffers.own);
     let features = Features {
         x: first_row(rows, shape.d, start),
-        norms: first_norm(own, start),
+        norms: first_norm(own, launch.norms_from + start),
         n,
         d: shape.d,
         derive: derived(shape.kernel_kind()),
@@ -232,7 +238,7 @@ fn linear_chunk(
 ) -> Result<(), Error> {
     let (shape, grid, b) = (&launch.plan.shape, launch.plan.grid, launch.buffers);
     let own = &b.own;
-    if grid.chunk < rows.n {
+    if !launch.plan.keeps_features() {
         features(launch, of, rows, (start, n))?;
     }
     let logs = Logs {
