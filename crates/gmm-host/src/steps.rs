@@ -4,11 +4,11 @@
 //! With the same [`RowStorage`], start, thread count and instruction set, this gives the bits of a [`fit`](crate::fit())
 //! on the CPU engine of a data set with those parts.
 
-use gmm_model::{Dataset, MStep, Mixture, Precision, RowStorage, Statistics, StatisticsError, m_step};
+use gmm_model::{MStep, Mixture, Precision, RowStorage, Statistics, StatisticsError, m_step};
 
 use crate::em::{check, singular};
 use crate::engine::check_features;
-use crate::{Engine, Error, Resident, shift};
+use crate::{Data, Engine, Error, Resident, shift};
 
 /// Rows that stay on an engine for many passes.
 pub struct PassRows {
@@ -24,22 +24,23 @@ impl PassRows {
     /// # Errors
     /// [`Error::Features`] if the storage is for another number of columns; [`Error::Option`] if row weights are outside
     /// the range of its precision; [`Error::Memory`]; any error of the device.
-    pub fn new(engine: &dyn Engine, data: &Dataset, storage: &RowStorage) -> Result<Self, Error> {
-        Self::loaded(data, storage, |data| {
-            engine.load_to_keep(data, engine.precision(storage.precision), &storage.shift)
+    pub fn new<'a>(engine: &dyn Engine, data: impl Into<Data<'a>>, storage: &RowStorage) -> Result<Self, Error> {
+        Self::loaded(data.into(), storage, |data, precision| match data {
+            Data::Host(rows) => engine.load_to_keep(rows, engine.precision(precision), &storage.shift),
+            Data::Device(_) => data.load(engine, engine.precision(precision), &storage.shift, None),
         })
     }
 
     fn loaded(
-        data: &Dataset,
+        data: Data<'_>,
         storage: &RowStorage,
-        load: impl FnOnce(&Dataset) -> Result<Box<dyn Resident>, Error>,
+        load: impl FnOnce(Data<'_>, Precision) -> Result<Box<dyn Resident>, Error>,
     ) -> Result<Self, Error> {
-        check_features(data.n_features(), storage.shift.len())?;
+        check_features(data.dim().1, storage.shift.len())?;
         let present = data.without_absent_rows();
-        let data = present.as_ref().unwrap_or(data);
-        shift::check_weights(data.into(), storage.precision)?;
-        Ok(Self { rows: load(data)? })
+        let data = present.as_ref().map_or(data, Data::from);
+        shift::check_weights(data, storage.precision)?;
+        Ok(Self { rows: load(data, storage.precision)? })
     }
 
     /// `(n, d)`: the rows of positive weight.
@@ -89,9 +90,14 @@ impl PassRows {
 /// assert_eq!(mixture, whole.mixture);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn pass(engine: &dyn Engine, mixture: &Mixture, data: &Dataset, storage: &RowStorage) -> Result<Statistics, Error> {
-    let load = |data: &Dataset| engine.load(data, engine.precision(storage.precision), &storage.shift);
-    PassRows::loaded(data, storage, load)?.pass(mixture)
+pub fn pass<'a>(
+    engine: &dyn Engine,
+    mixture: &Mixture,
+    data: impl Into<Data<'a>>,
+    storage: &RowStorage,
+) -> Result<Statistics, Error> {
+    let load = |data: Data<'_>, precision| data.load(engine, engine.precision(precision), &storage.shift, None);
+    PassRows::loaded(data.into(), storage, load)?.pass(mixture)
 }
 
 /// The storage of rows for passes that start from a mixture of unknown origin: shifted by a median of its means, in
