@@ -12,8 +12,8 @@ use gmm_model::{CovarianceType, Criterion, Precision, shown};
 
 use crate::output::{self, Console};
 use crate::{
-    bench, classify, completions, convert, doctor, exit, fit, generate, loglik, man, matmul, mcmc, plot, predict,
-    sample, score, select, show,
+    add, bench, classify, completions, convert, doctor, exit, fit, generate, loglik, man, matmul, maximise, mcmc, pass,
+    plot, predict, sample, score, select, show,
 };
 
 const EXAMPLES: &str = "\
@@ -46,6 +46,9 @@ pub(crate) enum Command {
     Fit(fit::FitArgs),
     Predict(predict::PredictArgs),
     Score(score::ScoreArgs),
+    Pass(pass::PassArgs),
+    Add(add::AddArgs),
+    Maximise(maximise::MaximiseArgs),
     Loglik(loglik::LoglikArgs),
     Mcmc(mcmc::McmcArgs),
     Classify(classify::ClassifyArgs),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use gmm_data::{FileError, Problem};
 use gmm_host::Error;
-use gmm_model::{DataError, ModelError, shown};
+use gmm_model::{DataError, ModelError, StatisticsError, shown};
 
 use crate::interrupt;
 use crate::output::{Console, paint, stderr_has_colour};
@@ -172,7 +172,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(error) = cause.downcast_ref::<ModelError>() {
         return Some(model_code(error));
     }
-    if cause.is::<DataError>() {
+    if cause.is::<DataError>() || cause.is::<StatisticsError>() {
         return Some(BAD_DATA);
     }
     cause.is::<io::Error>().then_some(FILE)

@@ -100,8 +100,8 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     }
     let engine = opening::describe(&opened, args.engine.device, &fit.summary.precision);
     let feature_names = data.names().map(<[String]>::to_vec);
-    let Fit { mixture, summary, elapsed, .. } = fit;
-    let model = ModelFile { mixture, feature_names, fit: Some(summary) };
+    let Fit { mixture, summary, storage, elapsed, .. } = fit;
+    let model = ModelFile { feature_names, fit: Some(summary), storage: Some(storage), ..ModelFile::from(mixture) };
     if let Some(path) = &args.output {
         output::write_model(path, &model)?;
         console.note(|| format!("wrote {}", path.display()));

@@ -2,6 +2,7 @@
 //!
 //! Results go to standard output, everything else to standard error; [`exit`] lists the exit codes.
 
+mod add;
 mod args;
 mod bench;
 mod checkpoint;
@@ -17,9 +18,11 @@ mod interrupt;
 mod loglik;
 mod man;
 mod matmul;
+mod maximise;
 mod mcmc;
 mod opening;
 mod output;
+mod pass;
 mod plot;
 mod predict;
 mod progress;
@@ -46,6 +49,9 @@ fn main() -> ExitCode {
         Command::Fit(args) => fit::run(args, &console),
         Command::Predict(args) => predict::run(args, &console),
         Command::Score(args) => score::run(args, &console),
+        Command::Pass(args) => pass::run(args, &console),
+        Command::Add(args) => add::run(args, &console),
+        Command::Maximise(args) => maximise::run(args, &console),
         Command::Loglik(args) => loglik::run(args, &console),
         Command::Mcmc(args) => mcmc::run(args, &console),
         Command::Classify(args) => classify::run(args, &console),

@@ -9,7 +9,7 @@ use gmm_data::atomic::Staged;
 use gmm_data::{FileError, Format, ModelFile, Problem};
 use gmm_host::Warning;
 use gmm_host::spikes::places;
-use gmm_model::shown;
+use gmm_model::{Statistics, shown};
 
 use crate::exit::Failure;
 use crate::interrupt::{self, Hold};
@@ -122,6 +122,18 @@ pub(crate) fn write_model(path: &Path, model: &ModelFile) -> anyhow::Result<()> 
     }
     let _whole = hold(path);
     Ok(gmm_data::write_model(path, model)?)
+}
+
+/// Writes statistics to a file, or to standard output if `path` is `-`.
+///
+/// # Errors
+/// [`FileError`], also for standard output.
+pub(crate) fn write_statistics(path: &Path, statistics: &Statistics) -> Result<(), FileError> {
+    if is_stdio(path) {
+        return flushed(io::stdout().lock().write_all(&statistics.to_bytes()));
+    }
+    let _whole = hold(path);
+    gmm_data::write_statistics(path, statistics)
 }
 
 /// Writes a model to a temporary file that is not yet published under its name, or as JSON to standard output if `path`

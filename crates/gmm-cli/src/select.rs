@@ -139,7 +139,8 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         let Candidate { outcome, .. } = candidates.swap_remove(at);
         let Ok(found) = outcome else { unreachable!("the best candidate has a fit") };
         let feature_names = data.names().map(<[String]>::to_vec);
-        output::write_model(path, &ModelFile { mixture: found.mixture, feature_names, fit: Some(found.summary) })?;
+        let (fit, storage) = (Some(found.summary), Some(found.storage));
+        output::write_model(path, &ModelFile { feature_names, fit, storage, ..ModelFile::from(found.mixture) })?;
     }
     match &args.output {
         Some(path) if is_stdio(path) => console.note(|| text),

@@ -5,6 +5,7 @@
 //!   tables and single columns; [`write_table_chunks`] writes a table too large for memory, chunk by chunk.
 //! - Models: [`read_model`] and [`write_model`] use JSON or safetensors. [`read_mixtures`] reads many mixtures from one
 //!   file, for example one written by [`write_draws`].
+//! - Statistics: [`read_statistics`] and [`write_statistics`] use the byte form of [`gmm_model::Statistics`].
 //!
 //! Writes are atomic: a file appears whole or not at all ([`atomic`]). Every failure is a [`FileError`], which names
 //! the file, the place in it, and what to try.
@@ -38,6 +39,7 @@ mod model;
 mod npy;
 mod parallel;
 mod read;
+mod statistics;
 mod table;
 mod text;
 mod warning;
@@ -55,6 +57,7 @@ pub use model::{
 };
 pub use npy::npz::{Array, read_npz, read_npz_array};
 pub use read::{ReadOptions, file_of, read_bytes, read_stream, read_table};
+pub use statistics::{read_statistics, write_statistics};
 pub use table::Table;
 pub use text::{Decimal, Separator};
 pub use warning::DataWarning;

@@ -4,7 +4,7 @@ mod common;
 
 use common::golden;
 use gmm_data::{FileError, ModelFile, model_to_json, model_to_safetensors, read_model, read_model_bytes, write_model};
-use gmm_model::{Covariances, FitSummary, Mixture};
+use gmm_model::{Covariances, FitSummary, Mixture, Precision, RowStorage};
 use ndarray::{Array3, array};
 
 fn fit() -> FitSummary {
@@ -42,6 +42,8 @@ fn models() -> Vec<ModelFile> {
         mixture: Mixture::new(array![0.1 + 0.2, 1.0 - (0.1 + 0.2)], means.clone(), covariances).unwrap(),
         feature_names: Some(vec!["a".into(), "b \"quoted\"\n".into(), "ü".into()]),
         fit: Some(fit()),
+        storage: Some(RowStorage { precision: Precision::F32, shift: vec![-0.0, tiny, 1.0 / 3.0] }),
+        trace: vec![-0.5, -1.0 / 3.0],
     })
     .collect()
 }
@@ -54,6 +56,8 @@ fn bits(model: &ModelFile) -> Vec<u64> {
         Covariances::Spherical(a) => a.to_vec(),
     };
     let fit = model.fit.iter().flat_map(|f| [f.log_likelihood, f.tol].into_iter().chain(f.trace.clone()));
+    let storage = model.storage.iter().flat_map(|s| s.shift.clone()).chain(model.trace.clone());
+    let fit = fit.chain(storage);
     let all = m.weights().to_vec().into_iter().chain(m.means().iter().copied().collect::<Vec<_>>());
     all.chain(covariances).chain(fit).map(f64::to_bits).collect()
 }
@@ -78,7 +82,7 @@ fn every_kind_comes_back_bit_for_bit_from_either_form() {
 #[test]
 fn the_json_has_a_row_per_line() {
     let mut model = models().remove(2);
-    model.fit = None;
+    (model.fit, model.storage, model.trace) = (None, None, Vec::new());
     model.mixture = Mixture::new(
         array![0.25, 0.75],
         array![[0.5, 1.0], [2.0, -0.0]],

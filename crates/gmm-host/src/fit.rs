@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use gmm_model::{CovarianceType, Criteria, Draws, FitSummary, Mixture, Precision, three_digits};
+use gmm_model::{CovarianceType, Criteria, Draws, FitSummary, Mixture, Precision, RowStorage, three_digits};
 use ndarray::Array2;
 
 use crate::em::{self, EmOptions, EmRun, Observer, OnDevice};
@@ -177,6 +177,8 @@ pub struct Fit {
     pub mixture: Mixture,
     /// The record of the fit that model files store.
     pub summary: FitSummary,
+    /// How the rows were stored, for passes elsewhere ([`pass`](crate::pass())) that round as this fit did.
+    pub storage: RowStorage,
     /// Problems that the user should know of; empty if there are none.
     pub warnings: Vec<Warning>,
     /// Wall time of the fit: loading the rows on the engine, initialisation, EM and the final evaluation.
@@ -289,7 +291,9 @@ fn fit_data(
         trace: best.trace,
     };
     let tuning = best.tuning;
-    Ok(Fit { mixture: best.mixture, summary, warnings, elapsed: started.elapsed(), on_device, tuning, fast })
+    let (mixture, elapsed) = (best.mixture, started.elapsed());
+    let storage = RowStorage { precision, shift: at };
+    Ok(Fit { mixture, summary, storage, warnings, elapsed, on_device, tuning, fast })
 }
 
 /// Adds the warnings about the best run.

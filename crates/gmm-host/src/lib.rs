@@ -3,6 +3,7 @@
 //! [`fit()`] runs a whole fit: an [`Engine`] loads a [`Dataset`](gmm_model::Dataset) and returns a [`Resident`]; an
 //! initialisation ([`init`]) gives the first mixture; the EM loop ([`run_em`]) alternates [`Passes::pass`] and
 //! [`m_step`](gmm_model::m_step()). [`Likelihood`] loads the rows once and evaluates any number of mixtures on them.
+//! [`pass()`] and [`maximise`] are the steps of the loop for data that several machines or processes hold.
 //! [`ResidentMatrix`] multiplies by a matrix that stays on an engine; it is independent of mixtures.
 //!
 //! # GPUs
@@ -47,6 +48,7 @@ mod sample;
 mod select;
 pub mod shift;
 pub mod spikes;
+mod steps;
 mod threads;
 mod tuning;
 mod wrapped;
@@ -71,6 +73,7 @@ pub use products::{ResidentFactor, ResidentMatrix};
 pub use reference::ReferenceEngine;
 pub use sample::sample_rows;
 pub use select::{Candidate, best, select};
+pub use steps::{PassRows, maximise, pass, storage};
 pub use threads::{MAX_THREADS, default_threads, limit_global_threads};
 pub use tuning::{Tuning, TuningSource};
 pub use wrapped::{Hooks, Wrapped};

@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::thread;
 
 use ndarray::{Array2, ArrayView2};
+use serde::{Deserialize, Serialize};
 
 use crate::{DataError, ModelError, RowArray};
 
 /// The type in which an engine stores rows and computes products. Sums and parameters are always `f64`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Precision {
     /// Single precision.
     F32,
@@ -171,6 +173,18 @@ impl Matrix {
         }
     }
 
+    /// The rows of a range, `(rows.len(), d)`. Copies values only if they are owned by this matrix alone.
+    ///
+    /// # Panics
+    /// If the range ends beyond `n`.
+    #[must_use]
+    pub fn part(&self, rows: Range<usize>) -> Self {
+        match self {
+            Self::F32(a) => Self::F32(a.part(rows)),
+            Self::F64(a) => Self::F64(a.part(rows)),
+        }
+    }
+
     fn first_not_finite(&self) -> Option<(usize, usize, f64)> {
         fn first<T: Copy + Sync>(a: &RowArray<T>, finite: impl Fn(T) -> bool + Sync) -> Option<(usize, usize)> {
             // Row and column are computed only if there is a value to report.
@@ -317,6 +331,21 @@ impl Dataset {
         starts.zip(ends).map(|(start, end)| start..end)
     }
 
+    /// The rows of a range, at least one, as a data set of one part. Shares the values and copies the weights.
+    ///
+    /// # Panics
+    /// If the range is empty or ends beyond `n`.
+    #[must_use]
+    pub fn part(&self, rows: Range<usize>) -> Self {
+        assert!(!rows.is_empty(), "a part has rows");
+        Self {
+            rows: self.rows.part(rows.clone()),
+            weights: self.weights.as_ref().map(|all| all[rows].to_vec()),
+            names: self.names.clone(),
+            later_parts: Vec::new(),
+        }
+    }
+
     /// A copy of only the rows of positive weight; `None` if all rows have positive weight. Parts without such rows vanish.
     pub fn without_absent_rows(&self) -> Option<Self> {
         let weights = self.weights.as_ref()?;
@@ -376,6 +405,7 @@ mod tests {
     fn parts_follow_their_rows_when_rows_of_weight_0_go() {
         let data = Dataset::new(Array2::<f64>::zeros((6, 1))).unwrap().with_parts(vec![2, 3, 5]);
         assert_eq!(data.parts().collect::<Vec<_>>(), [0..2, 2..3, 3..5, 5..6]);
+        assert_eq!(data.part(3..5).n_rows(), 2);
         let weighted = data.with_weights(vec![0.0, 0.0, 1.0, 1.0, 0.0, 1.0]).unwrap();
         let present = weighted.without_absent_rows().unwrap();
         assert_eq!(present.parts().collect::<Vec<_>>(), [0..1, 1..2, 2..3]);

@@ -36,6 +36,7 @@ mod row_array;
 mod sample;
 mod shown;
 mod statistics;
+mod storage;
 mod summary;
 mod synthetic;
 
@@ -54,5 +55,6 @@ pub use row_array::RowArray;
 pub use sample::{sample, sample_range};
 pub use shown::{number, shown, three_digits};
 pub use statistics::Statistics;
+pub use storage::RowStorage;
 pub use summary::FitSummary;
 pub use synthetic::{SyntheticOptions, bartlett_factor, synthetic, wishart};

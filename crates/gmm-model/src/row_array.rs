@@ -1,11 +1,11 @@
 //! The array of a [`Matrix`](crate::Matrix): owned, borrowed, or a view of memory that another value owns.
 
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::slice;
 use std::sync::Arc;
 
-use ndarray::{Array2, ArrayRef, ArrayView2, CowArray, ErrorKind, Ix2, ShapeError};
+use ndarray::{Array2, ArrayRef, ArrayView2, Axis, CowArray, ErrorKind, Ix2, ShapeError};
 
 /// An `(n, d)` array in row-major order.
 ///
@@ -91,6 +91,21 @@ impl<T: Clone + 'static> RowArray<T> {
         self.values.is_view().then(|| self.clone())
     }
 
+    /// The rows of a range, `(rows.len(), d)`. Copies values only if they are owned.
+    ///
+    /// # Panics
+    /// If the range ends beyond `n`.
+    #[must_use]
+    pub fn part(&self, rows: Range<usize>) -> Self {
+        match self.cheap_clone() {
+            Some(mut part) => {
+                part.values.slice_axis_inplace(Axis(0), rows.into());
+                part
+            }
+            None => Self::from(self.values.slice_axis(Axis(0), rows.into()).to_owned()),
+        }
+    }
+
     /// The values as an array of their own; a copy unless they are owned.
     pub fn into_owned(self) -> Array2<T> {
         self.values.into_owned()
@@ -146,7 +161,7 @@ impl<T: Clone + 'static> From<CowArray<'static, T, Ix2>> for RowArray<T> {
 
 #[cfg(test)]
 mod tests {
-    use ndarray::{Axis, s};
+    use ndarray::s;
 
     use super::*;
 
@@ -163,6 +178,19 @@ mod tests {
             drop(shared);
             assert_eq!(clone.into_owned(), part);
         }
+    }
+
+    #[test]
+    fn a_part_is_a_view_of_the_same_values_if_they_are_shared() {
+        let all = Array2::from_shape_fn((5, 2), |(i, j)| (10 * i + j) as f64);
+        let owned = RowArray::from(all.clone());
+        assert_eq!(*owned.part(1..3), all.slice(s![1..3, ..]));
+        let shared = owned.into_shared();
+        let (part, empty) = (shared.part(1..5), shared.part(5..5));
+        assert_eq!((*part).as_slice().unwrap().as_ptr(), shared.row(1).as_ptr());
+        assert_eq!(empty.dim(), (0, 2));
+        drop(shared);
+        assert_eq!(*part, all.slice(s![1.., ..]));
     }
 
     #[test]

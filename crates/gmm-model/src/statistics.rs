@@ -79,6 +79,34 @@ impl Statistics {
         Ok(())
     }
 
+    /// Adds statistics in the given order; `None` if there are none.
+    ///
+    /// Sums of parts of a data set, added in the order of the parts, are those of the CPU engine for all of it
+    /// ([`Dataset::with_parts`](crate::Dataset::with_parts)), to the bit.
+    ///
+    /// # Errors
+    /// [`StatisticsError`] and the index of the first item whose kind, shape or centres differ from those of the first.
+    ///
+    /// ```
+    /// use gmm_model::{Covariances, Mixture, Statistics, reference};
+    /// use ndarray::array;
+    ///
+    /// let mixture = Mixture::new(array![1.0], array![[0.0]], Covariances::Spherical(array![1.0]))?;
+    /// let of = |rows| reference::statistics(&mixture, rows, None);
+    /// let (one, other) = (of(array![[1.0], [2.0]].view()), of(array![[5.0]].view()));
+    /// let both = Statistics::sum([one, other]).unwrap().unwrap();
+    /// assert_eq!((both.n_rows, both.first[[0, 0]]), (3, 8.0));
+    /// # Ok::<(), gmm_model::ModelError>(())
+    /// ```
+    pub fn sum(all: impl IntoIterator<Item = Self>) -> Result<Option<Self>, (usize, StatisticsError)> {
+        let mut all = all.into_iter();
+        let Some(mut sum) = all.next() else { return Ok(None) };
+        for (i, other) in all.enumerate() {
+            sum.add(&other).map_err(|error| (i + 1, error))?;
+        }
+        Ok(Some(sum))
+    }
+
     /// The mean log-likelihood, `log_likelihood / total_weight`.
     pub fn mean_log_likelihood(&self) -> f64 {
         self.log_likelihood / self.total_weight

@@ -37,7 +37,7 @@ pub(crate) fn write_model(
     let mixture = given.mixture().map_err(|error| raise(py, error))?;
     let fit = record.map(serde_json::from_str::<FitSummary>).transpose();
     let fit = fit.map_err(|error| with_class(py, "ParameterError", format!("the record of the fit: {error}")))?;
-    let file = ModelFile { mixture, feature_names, fit };
+    let file = ModelFile { feature_names, fit, ..ModelFile::from(mixture) };
     py.detach(|| gmm_data::write_model(&path, &file)).map_err(|error| raise_file(py, &error))
 }
 

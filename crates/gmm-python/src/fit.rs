@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use gmm_host::{Error, FastLoss, Fit, FitOptions, Init, Iteration, Warning, Work, fit_observed};
 use gmm_model::{CovarianceType, Mixture};
-use numpy::{PyReadonlyArray1, PyReadonlyArrayDyn};
+use numpy::{IntoPyArray, PyReadonlyArray1, PyReadonlyArrayDyn};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyString};
 
@@ -87,7 +87,7 @@ fn start(init: &Bound<'_, PyAny>, kind: CovarianceType) -> PyResult<Init> {
 }
 
 pub(crate) fn as_dict<'py>(py: Python<'py>, fit: Fit) -> PyResult<Bound<'py, PyDict>> {
-    let Fit { mixture, summary, warnings, fast, .. } = fit;
+    let Fit { mixture, summary, warnings, fast, storage, .. } = fit;
     let out = arrays(py, &mixture)?;
     out.set_item("record", record(&summary))?;
     out.set_item("log_likelihood", summary.log_likelihood)?;
@@ -101,6 +101,7 @@ pub(crate) fn as_dict<'py>(py: Python<'py>, fit: Fit) -> PyResult<Bound<'py, PyD
         [("log_likelihood", log_likelihood), ("weights", weights), ("means", means), ("covariances", covariances)]
     });
     out.set_item("fast_loss", loss.map(|loss| loss.into_py_dict(py)).transpose()?)?;
+    out.set_item("storage", (storage.precision.name(), storage.shift.into_pyarray(py)))?;
     let warnings = told(&warnings, summary.tol);
     out.set_item("warnings", warnings)?;
     Ok(out)

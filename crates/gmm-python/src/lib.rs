@@ -23,6 +23,7 @@ mod products;
 mod rows;
 mod sample;
 mod select;
+mod statistics;
 mod stoppable;
 mod supervise;
 mod table;
@@ -70,5 +71,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<components::Components>()?;
     module.add_class::<products::Resident>()?;
     module.add_class::<unconstrained::Unconstrained>()?;
+    module.add_class::<statistics::Sums>()?;
+    module.add_class::<statistics::Held>()?;
+    module.add_function(wrap_pyfunction!(statistics::storage_of, module)?)?;
     Ok(())
 }

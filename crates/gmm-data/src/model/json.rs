@@ -50,14 +50,21 @@ fn cube(fields: &Fields<'_>, name: &str) -> Result<Numbers, Fault> {
 
 /// The fields other than the arrays, in the order in which they are written.
 pub(super) fn head(model: &ModelFile) -> Vec<(&'static str, Value)> {
-    vec![
+    let mut head = vec![
         ("format", MODEL_FORMAT.into()),
         ("version", MODEL_VERSION.into()),
         ("covariance_type", model.mixture.covariance_type().name().into()),
         ("n_components", model.mixture.n_components().into()),
         ("n_features", model.mixture.n_features().into()),
         ("feature_names", model.feature_names.clone().into()),
-    ]
+    ];
+    if let Some(storage) = &model.storage {
+        head.push(("storage", serde_json::to_value(storage).expect("a plain structure")));
+    }
+    if !model.trace.is_empty() {
+        head.push(("trace", model.trace.clone().into()));
+    }
+    head
 }
 
 /// The summary of the fit, or null. JSON has no NaN or infinity: these are written as null too.

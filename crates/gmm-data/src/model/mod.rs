@@ -8,7 +8,7 @@ mod sets;
 use std::io::Write;
 use std::path::Path;
 
-use gmm_model::{FitSummary, Mixture};
+use gmm_model::{FitSummary, Mixture, RowStorage};
 
 use crate::compressed::Compression;
 use crate::error::Fault;
@@ -24,7 +24,7 @@ pub const MODEL_FORMAT: &str = "gmm-model";
 
 const CHOICES: &str = "json or safetensors";
 
-/// The contents of a model file: a mixture, its feature names and the summary of its fit.
+/// The contents of a model file: a mixture, its feature names, and what is known of its fit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelFile {
     /// The mixture: `k` components in `d` dimensions.
@@ -33,11 +33,27 @@ pub struct ModelFile {
     pub feature_names: Option<Vec<String>>,
     /// Summary of the fit, if the mixture was fitted.
     pub fit: Option<FitSummary>,
+    /// How the rows were stored for the passes of the fit. A later pass that stores its rows alike gives the bits that
+    /// the fit would have.
+    pub storage: Option<RowStorage>,
+    /// Mean log-likelihoods of the passes of a fit in separate steps, in order; empty otherwise. Those of a fit by one
+    /// process are in `fit`.
+    pub trace: Vec<f64>,
+}
+
+impl ModelFile {
+    /// The mean log-likelihood of each pass so far, of a fit by one process or in separate steps.
+    pub fn full_trace(&self) -> &[f64] {
+        match &self.fit {
+            Some(fit) if self.trace.is_empty() => &fit.trace,
+            _ => &self.trace,
+        }
+    }
 }
 
 impl From<Mixture> for ModelFile {
     fn from(mixture: Mixture) -> Self {
-        Self { mixture, feature_names: None, fit: None }
+        Self { mixture, feature_names: None, fit: None, storage: None, trace: Vec::new() }
     }
 }
 
@@ -87,7 +103,7 @@ pub fn stage_model(path: impl AsRef<Path>, model: &ModelFile) -> Result<atomic::
 /// # Errors
 /// [`FileError`] if the number of feature names is wrong.
 pub fn model_to_json(model: &ModelFile) -> Result<String, FileError> {
-    check_names(model).map_err(|fault| fault.in_named("<model>"))?;
+    check_columns(model).map_err(|fault| fault.in_named("<model>"))?;
     Ok(json::to_string(model))
 }
 
@@ -96,7 +112,7 @@ pub fn model_to_json(model: &ModelFile) -> Result<String, FileError> {
 /// # Errors
 /// [`FileError`] if the number of feature names is wrong.
 pub fn model_to_safetensors(model: &ModelFile) -> Result<Vec<u8>, FileError> {
-    check_names(model).and_then(|()| safetensors::to_bytes(model)).map_err(|fault| fault.in_named("<model>"))
+    check_columns(model).and_then(|()| safetensors::to_bytes(model)).map_err(|fault| fault.in_named("<model>"))
 }
 
 fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
@@ -126,7 +142,7 @@ fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
 }
 
 fn encode(path: &Path, model: &ModelFile) -> Result<Vec<u8>, Fault> {
-    check_names(model)?;
+    check_columns(model)?;
     let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
     match extension.as_str() {
         "json" => Ok(json::to_string(model).into_bytes()),
@@ -135,8 +151,15 @@ fn encode(path: &Path, model: &ModelFile) -> Result<Vec<u8>, Fault> {
     }
 }
 
-fn check_names(model: &ModelFile) -> Result<(), Fault> {
+/// Checks the lengths of the fields that have a number or a name per column.
+fn check_columns(model: &ModelFile) -> Result<(), Fault> {
     let d = model.mixture.n_features();
+    if let Some(RowStorage { shift, .. }) = &model.storage
+        && (shift.len() != d || shift.iter().any(|v| !v.is_finite()))
+    {
+        let why = format!("the shift must have {d} finite numbers, one per column");
+        return Err(Fault::field("storage", Problem::Field(why)));
+    }
     match &model.feature_names {
         Some(names) if names.len() != d => {
             Err(Fault::field("feature_names", Problem::Field(format!("{} names for {d} columns", names.len()))))

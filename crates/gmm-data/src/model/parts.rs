@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use gmm_model::{CovarianceType, Covariances, FitSummary, Mixture};
+use gmm_model::{CovarianceType, Covariances, FitSummary, Mixture, RowStorage};
 use ndarray::{Array1, Array2, Array3};
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -105,7 +105,7 @@ fn syntax(text: &str, e: &serde_json::Error) -> Fault {
     let before: usize =
         text.split_inclusive('\n').take(e.line().saturating_sub(1)).map(str::len).sum::<usize>() + e.column();
     let before = &text.as_bytes()[..before.min(text.len())];
-    let known = ["weights", "means", "covariances", "fit", "feature_names", "version"];
+    let known = ["weights", "means", "covariances", "fit", "feature_names", "storage", "trace", "version"];
     let last = |name: &&str| {
         let key = format!("\"{name}\"");
         before.windows(key.len()).rposition(|w| w == key.as_bytes())
@@ -161,8 +161,10 @@ pub(super) fn assemble(
     let mixture = Mixture::new(Array1::from_vec(weights.values), means, covariances).map_err(Problem::from)?;
     let feature_names: Option<Vec<String>> = fields.optional("feature_names")?;
     let fit: Option<FitSummary> = fields.optional("fit")?;
-    let model = ModelFile { mixture, feature_names, fit };
-    super::check_names(&model)?;
+    let storage: Option<RowStorage> = fields.optional("storage")?;
+    let trace: Vec<f64> = fields.optional("trace")?.unwrap_or_default();
+    let model = ModelFile { mixture, feature_names, fit, storage, trace };
+    super::check_columns(&model)?;
     Ok(model)
 }
 

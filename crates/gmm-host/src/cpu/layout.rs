@@ -90,9 +90,23 @@ impl<T: Real> Layout<T> {
 
     /// Copies the given rows, with new weights.
     pub(crate) fn sample(&self, rows: &[usize], weights: Option<&[f64]>) -> Result<Self, Error> {
-        Self::filled(rows.len(), &self.shift, weights, |out, some| {
-            for (to, &row) in rows[some].iter().enumerate() {
-                for (column, value) in self.row(row).enumerate() {
+        Self::gathered(rows.len(), &self.shift, weights, |i| (self, rows[i]))
+    }
+
+    /// Copies `n` rows, with new weights; row `i` is the row of a layout with the same shift that `from(i)` names.
+    pub(crate) fn gathered<'a>(
+        n: usize,
+        shift: &[f64],
+        weights: Option<&[f64]>,
+        from: impl Fn(usize) -> (&'a Self, usize) + Sync,
+    ) -> Result<Self, Error>
+    where
+        T: 'a,
+    {
+        Self::filled(n, shift, weights, |out, some| {
+            for (to, i) in some.enumerate() {
+                let (layout, row) = from(i);
+                for (column, value) in layout.row(row).enumerate() {
                     out[column * STRIDE + to] = value;
                 }
             }

@@ -4,7 +4,8 @@
 //! Rows are stored in blocks of 256, column by column ([`layout`]). A pass gives every thread a contiguous share of the
 //! blocks. For each tile of rows it computes log joint densities ([`e_step`]), turns them into responsibilities in
 //! cache, and adds moments about the components' means ([`moments`]). Shares are added up in order, so the same thread
-//! count gives the same bits.
+//! count gives the same bits. If the data set has several parts, each is passed over like a data set of its own, and
+//! the sums are added in order ([`parts`]).
 
 mod e_step;
 pub(crate) mod few;
@@ -12,6 +13,7 @@ mod layout;
 mod math;
 mod mixing;
 mod moments;
+mod parts;
 mod passes;
 pub(crate) mod products;
 mod simd;
@@ -30,6 +32,7 @@ use crate::{
     Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident, default_threads, memory, shift,
 };
 use layout::Layout;
+use parts::PartedRows;
 use passes::Passes;
 use simd::{Dispatch, Machine};
 use terms::{Terms, relative};
@@ -101,6 +104,9 @@ impl CpuEngine {
     }
 
     fn rows<T: Dispatch>(&self, data: &Dataset, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        if data.parts().nth(1).is_some() {
+            return Ok(Box::new(PartedRows::<T>::new(self, data, shift)?));
+        }
         let layout = self.pool.install(|| Layout::<T>::new(data, shift, self.most_copied))?;
         Ok(Box::new(CpuRows::new(layout, Passes::new(self.machine, self.pool.clone()))))
     }
@@ -128,7 +134,8 @@ impl Engine for CpuEngine {
         mixture: &PrecisionMixture<'_>,
         want: &mut EvaluateOptions<'_>,
     ) -> Result<Option<Evaluation>, Error> {
-        if data.n_rows() > few::MOST {
+        // The totals of rows in parts are sums of the parts' totals.
+        if data.n_rows() > few::MOST || data.parts().nth(1).is_some() {
             return Ok(None);
         }
         few::evaluate(self.machine, Some(&self.pool), data, precision, shift, mixture, std::mem::take(want)).map(Some)

@@ -11,7 +11,7 @@ A fitted model in three lines::
 `gmm_rs.Likelihood` evaluates the likelihood of fixed rows under many parameters, for samplers and optimisers.
 `gmm_rs.mcmc` draws from the posterior, and `gmm_rs.Resident` multiplies batches of vectors by a fixed matrix.
 `gmm_rs.select` chooses the number of components. `gmm_rs.load` and `gmm_rs.save` read and write the model files of the
-program ``gmm``.
+program ``gmm``. `gmm_rs.dask` fits data on a cluster, and `gmm_rs.steps` has the steps of which it is made.
 """
 
 from importlib import import_module
@@ -21,6 +21,7 @@ from gmm_rs._core import __version__
 _NAMES = {
     "Likelihood": "likelihood",
     "Resident": "products",
+    "Statistics": "steps",
     "load": "files",
     "mcmc": "posterior",
     "save": "files",
@@ -29,6 +30,7 @@ _NAMES = {
 
 _MODULES = {
     "accel",
+    "dask",
     "datasets",
     "exceptions",
     "files",
@@ -38,13 +40,16 @@ _MODULES = {
     "posterior",
     "products",
     "selection",
+    "steps",
 }
 
 __all__ = [
     "Likelihood",
     "Resident",
+    "Statistics",
     "__version__",
     "accel",
+    "dask",
     "datasets",
     "exceptions",
     "files",
@@ -58,6 +63,7 @@ __all__ = [
     "save",
     "select",
     "selection",
+    "steps",
 ]
 
 

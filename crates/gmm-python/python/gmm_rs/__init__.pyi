@@ -1,4 +1,5 @@
 from gmm_rs import accel as accel
+from gmm_rs import dask as dask
 from gmm_rs import datasets as datasets
 from gmm_rs import exceptions as exceptions
 from gmm_rs import files as files
@@ -8,6 +9,7 @@ from gmm_rs import plot as plot
 from gmm_rs import posterior as posterior
 from gmm_rs import products as products
 from gmm_rs import selection as selection
+from gmm_rs import steps as steps
 from gmm_rs._core import __version__ as __version__
 from gmm_rs.files import load as load
 from gmm_rs.files import save as save
@@ -15,12 +17,15 @@ from gmm_rs.likelihood import Likelihood as Likelihood
 from gmm_rs.posterior import mcmc as mcmc
 from gmm_rs.products import Resident as Resident
 from gmm_rs.selection import select as select
+from gmm_rs.steps import Statistics as Statistics
 
 __all__ = [
     "Likelihood",
     "Resident",
+    "Statistics",
     "__version__",
     "accel",
+    "dask",
     "datasets",
     "exceptions",
     "files",
@@ -34,6 +39,7 @@ __all__ = [
     "save",
     "select",
     "selection",
+    "steps",
 ]
 
 def __dir__() -> list[str]: ...

@@ -16,7 +16,9 @@ __all__ = [
     "DeviceArray",
     "Dlpack",
     "Likelihood",
+    "PassRows",
     "Resident",
+    "Statistics",
     "Unconstrained",
     "__version__",
     "check_pointwise_memory",
@@ -34,6 +36,7 @@ __all__ = [
     "sample",
     "score",
     "select",
+    "storage",
     "summary",
     "synthetic",
     "table",
@@ -101,6 +104,8 @@ class _Drawn(_Moments):
 
 # Covariance type, weights, means, covariances, and the log density of each draw.
 _Draws = tuple[str, _Float, _Float, _Float, _Float]
+# Precision and shift of stored rows.
+_Storage = tuple[_Precision, _Float]
 _Line = tuple[str, float, float, float, float, float, float, float]
 
 class _Model(_Mixture):
@@ -116,6 +121,9 @@ class _Candidate(TypedDict):
     seconds: float | None
     error: str | None
 
+class _Maximised(_Mixture):
+    empty: list[int]
+
 class _Fit(_Mixture):
     record: str
     log_likelihood: float
@@ -126,6 +134,7 @@ class _Fit(_Mixture):
     precision: str
     fast_loss: dict[str, float] | None
     warnings: list[tuple[str, str]]
+    storage: _Storage
 
 class _Selected(TypedDict):
     candidates: list[_Candidate]
@@ -180,6 +189,7 @@ def summary(draws: _Draws) -> list[_Line]: ...
 def concerns(draws: _Draws, diverging: int) -> list[tuple[Literal["unjudged", "apart", "few", "diverging"], str]]: ...
 def check_pointwise_memory(bytes: int) -> None: ...
 def write_draws(path: str | PathLike[str], draws: _Draws, stats: dict[str, NDArray[Any]]) -> None: ...
+def storage(parameters: _Parameters, precision: _Precision) -> _Storage: ...
 def table(stream: object, columns: list[str] | None = None) -> tuple[_Rows, list[str] | None]: ...
 
 @final
@@ -212,6 +222,45 @@ class Likelihood:
     def value_and_gradient(self, parameters: _Parameters) -> tuple[float, _Float, _Float, _Float]: ...
     def at_points(self, map: Unconstrained, points: _Float) -> _Float: ...
     def at_point_with_gradient(self, map: Unconstrained, point: _Float) -> tuple[float, _Float]: ...
+
+@final
+class PassRows:
+    def __new__(
+        cls,
+        rows: _Rows | DeviceArray,
+        place: _Place,
+        storage: _Storage,
+        passes: float,
+        weights: _Float | None = None,
+    ) -> PassRows: ...
+    def e_step(self, parameters: _Parameters) -> Statistics: ...
+
+@final
+class Statistics:
+    @staticmethod
+    def from_bytes(bytes: bytes) -> Statistics: ...
+    @staticmethod
+    def zero(parameters: _Parameters) -> Statistics: ...
+    def to_bytes(self) -> bytes: ...
+    def plus(self, other: Statistics) -> Statistics: ...
+    def equals(self, other: Statistics) -> bool: ...
+    def maximise(self, previous: _Parameters, reg_covar: float) -> _Maximised: ...
+    @property
+    def covariance_type(self) -> _Kind: ...
+    @property
+    def centres(self) -> _Float: ...
+    @property
+    def weight(self) -> _Float: ...
+    @property
+    def first(self) -> _Float: ...
+    @property
+    def second(self) -> _Float: ...
+    @property
+    def log_likelihood(self) -> float: ...
+    @property
+    def total_weight(self) -> float: ...
+    @property
+    def n_rows(self) -> int: ...
 
 @final
 class Resident:

@@ -35,9 +35,13 @@ pub(crate) struct Passes<T> {
     machine: Machine,
     pool: Arc<rayon::ThreadPool>,
     shares: Vec<Share<T>>,
+    /// Shares that the last pass did not need: parts of a data set differ in length, and share one workspace.
+    spare: Vec<Share<T>>,
     /// Shares that span all blocks, one per mixture, for several mixtures at once; empty until a pass has several.
     alone: Vec<Share<T>>,
     shape: Option<Shape>,
+    /// Number of rows that the shares divide.
+    rows: usize,
 }
 
 /// The parameters that determine the size of the workspace.
@@ -111,7 +115,7 @@ impl<T: Real> Workspace<T> {
 
 impl<T: Dispatch> Passes<T> {
     pub(crate) const fn new(machine: Machine, pool: Arc<rayon::ThreadPool>) -> Self {
-        Self { machine, pool, shares: Vec::new(), alone: Vec::new(), shape: None }
+        Self { machine, pool, shares: Vec::new(), spare: Vec::new(), alone: Vec::new(), shape: None, rows: 0 }
     }
 
     /// The instruction set of the passes.
@@ -132,23 +136,35 @@ impl<T: Dispatch> Passes<T> {
     /// Sizes the workspace and clears the sums.
     fn prepare(&mut self, layout: &Layout<T>, kind: CovarianceType, k: usize) -> Result<(), Error> {
         let shape = Shape { kind, k, d: layout.d };
-        if self.shape == Some(shape) {
+        if (self.shape, self.rows) == (Some(shape), layout.n) {
             self.shares.iter_mut().for_each(|share| share.sums.clear());
             return Ok(());
         }
-        (self.shares, self.alone, self.shape) = (Vec::new(), Vec::new(), None);
         let pairs = kind == CovarianceType::Tied && moments::pairs_pay(layout.n, k, layout.d);
         let sums = Sums::bytes(kind, k, layout.d, pairs);
         let count = self.count(layout, shape, sums);
-        memory::check("the workspace of a pass", count as u128 * (sums + Workspace::<T>::bytes(shape)))?;
+        let is_alike = |share: &Share<T>| self.shape == Some(shape) && share.sums.pairs.is_empty() != pairs;
+        if !self.shares.first().is_some_and(is_alike) {
+            (self.shares, self.spare, self.alone) = (Vec::new(), Vec::new(), Vec::new());
+        }
+        self.spare.append(&mut self.shares);
+        self.alone.clear();
+        self.shape = None;
+        let missing = count.saturating_sub(self.spare.len());
+        memory::check("the workspace of a pass", missing as u128 * (sums + Workspace::<T>::bytes(shape)))?;
+        let made = (0..missing).map(|_| Share {
+            blocks: 0..0,
+            sums: Sums::zero(kind, k, layout.d, pairs),
+            workspace: Workspace::new(layout, shape),
+        });
+        self.spare.extend(made);
+        self.shares = self.spare.split_off(self.spare.len() - count);
         let blocks = layout.blocks();
-        self.shares = (0..count)
-            .map(|i| Share {
-                blocks: i * blocks / count..(i + 1) * blocks / count,
-                sums: Sums::zero(kind, k, layout.d, pairs),
-                workspace: Workspace::new(layout, shape),
-            })
-            .collect();
+        for (i, share) in self.shares.iter_mut().enumerate() {
+            share.blocks = i * blocks / count..(i + 1) * blocks / count;
+            share.sums.clear();
+        }
+        self.rows = layout.n;
         self.shape = Some(shape);
         Ok(())
     }
