@@ -55,7 +55,7 @@ mod wrapped;
 
 pub use costs::{Estimates, Work, estimates};
 pub use cpu::CpuEngine;
-pub use cuda::{CudaEngine, DeviceColumn, DeviceData, UploadRates, cuda_report, loop_candidates};
+pub use cuda::{CudaEngine, CudaGroup, DeviceColumn, DeviceData, UploadRates, cuda_report, loop_candidates};
 pub use data::{Data, DeviceOutputs, DeviceRows};
 pub use described::{CudaDevice, CudaReport, LoopCandidate};
 pub use device::{Device, Opened};

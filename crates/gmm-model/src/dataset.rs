@@ -340,7 +340,7 @@ impl Dataset {
         assert!(!rows.is_empty(), "a part has rows");
         Self {
             rows: self.rows.part(rows.clone()),
-            weights: self.weights.as_ref().map(|all| all[rows].to_vec()),
+            weights: self.weights.as_ref().map(|all| Arc::new(all[rows].to_vec())),
             names: self.names.clone(),
             later_parts: Vec::new(),
         }

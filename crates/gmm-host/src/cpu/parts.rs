@@ -93,20 +93,10 @@ impl<T: Dispatch> PartedRows<T> {
         mut run: impl FnMut(&mut CpuRows<T>, EvaluateOptions<'_>) -> Result<Evaluation, Error>,
     ) -> Result<Evaluation, Error> {
         let all = self.each(|part, _| {
-            let n = part.layout.n;
-            let here = EvaluateOptions {
-                log_densities: cut(&mut want.log_densities, n),
-                responsibilities: cut(&mut want.responsibilities, n * k),
-                labels: cut(&mut want.labels, n),
-            };
+            let here = want.split(part.layout.n, k);
             run(part, here)
         })?;
-        let add = |a: Evaluation, b: Evaluation| Evaluation {
-            log_likelihood: a.log_likelihood + b.log_likelihood,
-            entropy: a.entropy + b.entropy,
-            total_weight: a.total_weight + b.total_weight,
-        };
-        Ok(all.into_iter().reduce(add).expect("at least one part"))
+        Ok(all.into_iter().reduce(|a, b| a + b).expect("at least one part"))
     }
 
     fn whole(&mut self) -> Result<&mut dyn Resident, Error> {
@@ -115,13 +105,6 @@ impl<T: Dispatch> PartedRows<T> {
         }
         Ok(self.whole.as_deref_mut().expect("just made"))
     }
-}
-
-/// Takes the first `len` values of an output.
-fn cut<'a, A>(output: &mut Option<&'a mut [A]>, len: usize) -> Option<&'a mut [A]> {
-    let (here, rest) = output.take()?.split_at_mut(len);
-    *output = Some(rest);
-    Some(here)
 }
 
 impl<T: Dispatch> crate::Passes for PartedRows<T> {

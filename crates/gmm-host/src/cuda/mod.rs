@@ -15,9 +15,11 @@
 //! | [`products`] | resident matrices and products with them; independent of rows |
 //! | [`tune`] | autotune: EM paths timed over the given rows |
 //! | [`resident`] | all of these behind the engine traits |
+//! | [`group`] | several GPUs as one engine |
 
 mod driver;
 mod em;
+mod group;
 mod launch;
 mod log_likelihood;
 mod number;
@@ -49,6 +51,7 @@ use shape::Shape;
 
 pub use driver::report::cuda_report;
 pub use driver::staging::UploadRates;
+pub use group::CudaGroup;
 pub use log_likelihood::columns::DeviceColumn;
 pub(crate) use number::Number;
 pub use rows::device_input::DeviceData;

@@ -36,7 +36,7 @@ pub(crate) struct CudaResident<T: Number> {
 }
 
 impl<T: Number> CudaResident<T> {
-    fn of(rows: Rows<T>) -> Self {
+    pub(crate) fn of(rows: Rows<T>) -> Self {
         let (em, seeding, lloyd) = (Loop::empty(), Seeding::empty(), Lloyd::empty());
         Self { em, seeding, lloyd, likelihoods: Likelihoods::empty(), on_host: None, rows }
     }

@@ -1,5 +1,7 @@
 //! Densities, responsibilities and likelihoods of resident rows.
 
+use std::ops::Add;
+
 use gmm_model::{Mixture, PrecisionMixture};
 
 use crate::{DeviceOutputs, Error};
@@ -15,6 +17,26 @@ pub struct EvaluateOptions<'a> {
     pub labels: Option<&'a mut [u32]>,
 }
 
+impl<'a> EvaluateOptions<'a> {
+    /// Cuts the outputs of the first `rows` rows off, for a mixture of `k` components.
+    ///
+    /// # Panics
+    /// If there are fewer rows.
+    #[must_use]
+    pub fn split(&mut self, rows: usize, k: usize) -> EvaluateOptions<'a> {
+        fn front<'a, U>(all: &mut Option<&'a mut [U]>, len: usize) -> Option<&'a mut [U]> {
+            let (head, tail) = all.take()?.split_at_mut(len);
+            *all = Some(tail);
+            Some(head)
+        }
+        EvaluateOptions {
+            log_densities: front(&mut self.log_densities, rows),
+            responsibilities: front(&mut self.responsibilities, rows * k),
+            labels: front(&mut self.labels, rows),
+        }
+    }
+}
+
 /// Totals over all rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Evaluation {
@@ -24,6 +46,19 @@ pub struct Evaluation {
     pub entropy: f64,
     /// Σ w.
     pub total_weight: f64,
+}
+
+/// The totals over the rows of both.
+impl Add for Evaluation {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            log_likelihood: self.log_likelihood + other.log_likelihood,
+            entropy: self.entropy + other.entropy,
+            total_weight: self.total_weight + other.total_weight,
+        }
+    }
 }
 
 /// Evaluates mixtures on resident rows.

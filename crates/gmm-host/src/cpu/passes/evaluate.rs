@@ -24,11 +24,11 @@ impl<T: Dispatch> Passes<T> {
         for share in &mut self.shares {
             let rows = share.blocks.len() * BLOCK;
             let rows = rows.min(layout.n - share.blocks.start * BLOCK);
-            work.push((split(&mut rest, rows, terms.k), share));
+            work.push((rest.split(rows, terms.k), share));
         }
         let run = |(out, share): &mut (EvaluateOptions<'_>, &mut super::Share<T>)| {
             for block in share.blocks.clone() {
-                let out = split(out, layout.rows_in(block), terms.k);
+                let out = out.split(layout.rows_in(block), terms.k);
                 let (ll, entropy) =
                     T::dispatch(machine, Evaluate { layout, terms, block, out, work: &mut share.workspace });
                 share.sums.log_likelihood += ll;
@@ -45,20 +45,6 @@ impl<T: Dispatch> Passes<T> {
             entropy: total(|s| s.entropy),
             total_weight: layout.total_weight,
         })
-    }
-}
-
-/// Splits the outputs of the next `rows` rows off the front.
-fn split<'a>(want: &mut EvaluateOptions<'a>, rows: usize, k: usize) -> EvaluateOptions<'a> {
-    fn front<'a, U>(all: &mut Option<&'a mut [U]>, len: usize) -> Option<&'a mut [U]> {
-        let (head, tail) = all.take()?.split_at_mut(len);
-        *all = Some(tail);
-        Some(head)
-    }
-    EvaluateOptions {
-        log_densities: front(&mut want.log_densities, rows),
-        responsibilities: front(&mut want.responsibilities, rows * k),
-        labels: front(&mut want.labels, rows),
     }
 }
 

@@ -12,20 +12,20 @@
 //! precision than a path allows ([`error_bounds`]), the next path continues from the last poll.
 
 pub(crate) mod error_bounds;
+mod exchange;
 mod grid;
 mod m_step;
 mod packing;
 pub(crate) mod path;
 pub(crate) mod paths;
+mod run;
 pub(crate) mod select;
 mod workspace;
 
 use std::ops::Range;
-use std::time::Duration;
 
 use cust::memory::{AsyncCopyDestination, DeviceSlice};
-use gmm_kernels::em::m_step::{Matrices, TRACE};
-use gmm_kernels::em::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
+use gmm_kernels::em::m_step::Matrices;
 use gmm_model::{CovarianceType, Mixture};
 use ndarray::{Array1, Array2};
 
@@ -34,9 +34,12 @@ use crate::cuda::driver::buffers::{Pinned, Slot, pin, pinned_empty};
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 use crate::cuda::shape::Shape;
-use crate::em::{EmOptions, EmRun, OnDevice};
+use crate::em::{EmOptions, EmRun};
 use packing::{pack, unpack};
 use path::{EmPath, Launch, LoopBuffers, LoopPlan, LoopRows, Operand, Request};
+#[cfg(test)]
+pub(crate) use run::POLL_AFTER;
+pub(crate) use run::{Member, Outcome, iterate_by};
 use select::{Candidate, select};
 use workspace::Workspace;
 
@@ -47,28 +50,6 @@ pub(crate) struct Loop {
     /// The polled trace and parameters, in pinned memory.
     polled: Pinned<f64>,
     polled_flags: Pinned<u32>,
-}
-
-/// Target time between polls, in seconds: short enough to react to an interrupt and to move a progress bar.
-const BETWEEN_POLLS: f64 = 0.03;
-
-/// Most iterations between polls.
-const MOST_BETWEEN_POLLS: f64 = 64.0;
-
-#[cfg(test)]
-thread_local! {
-    /// Most iterations between polls; set by tests of what polls leave, on their own thread.
-    pub(crate) static POLL_AFTER: std::cell::Cell<u32> = const { std::cell::Cell::new(u32::MAX) };
-}
-
-/// Why a loop ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// It converged or reached the iteration limit.
-    Finished,
-    /// It would have lost too much precision, or a covariance was not positive definite.
-    LostPrecision,
-    LackedMemory,
 }
 
 /// Called after each poll with the run and the number of iterations that were known before it.
@@ -99,104 +80,13 @@ impl Loop {
                 continue;
             }
             let Some(plan) = plan(rows, shape, path, options, run.iterations)? else { return Ok(()) };
-            match self.iterate_by(rows, &plan, run, options, observer)? {
+            match iterate_by(&mut [Member { em: self, rows }], &[plan], run, options, observer)? {
                 Outcome::Finished => return Ok(()),
                 Outcome::LostPrecision => lost = Some(path.operand()),
                 Outcome::LackedMemory => {}
             }
         }
         Ok(())
-    }
-
-    /// Runs the iterations on one path.
-    ///
-    /// # Errors
-    /// As for [`iterate`](Self::iterate).
-    pub(crate) fn iterate_by<T: Number>(
-        &mut self,
-        rows: &mut Rows<T>,
-        plan: &LoopPlan,
-        run: &mut EmRun,
-        options: &EmOptions,
-        observer: &mut Observer<'_>,
-    ) -> Result<Outcome, Error> {
-        let workspace = Workspace::of(plan);
-        match self.reserve(rows, plan, &workspace) {
-            // Paths that process rows in smaller chunks, and the host's passes, need less.
-            Err(Error::Memory { .. }) => return Ok(Outcome::LackedMemory),
-            other => other?,
-        }
-        self.begin(rows, plan, &workspace, &run.mixture)?;
-        let mut seconds_an_iteration = estimate(plan);
-        let before = run.iterations;
-        let earlier = run.on_device.unwrap_or_default();
-        let mut on_device = OnDevice { path: plan.path.name(), ..earlier };
-        let mut next = 1;
-        loop {
-            let batch = (BETWEEN_POLLS / seconds_an_iteration).clamp(1.0, MOST_BETWEEN_POLLS) as u32;
-            #[cfg(test)]
-            let batch = batch.min(POLL_AFTER.get());
-            let last = plan.max_iter.min(next + batch - 1);
-            let seconds = self.enqueue(rows, plan, &workspace, next..=last)?;
-            let flags = self.polled_flags.as_slice();
-            let (done, trouble, finished) = (flags[DONE as usize], flags[TROUBLE as usize], flags[FINISHED as usize]);
-            // Iterations before the trouble are valid, but their parameters are overwritten: the next path continues
-            // from the last poll.
-            if trouble != 0 {
-                let (path, iteration) = (plan.path.name(), before + trouble as usize);
-                tracing::debug!(path, iteration, "the loop on the device lost precision: the next path continues");
-                return Ok(Outcome::LostPrecision);
-            }
-            let Some(mixture) = self.polled_mixture(rows, plan, &workspace) else { return Ok(Outcome::LostPrecision) };
-            let known = run.iterations;
-            let values = self.polled.as_slice();
-            run.trace.extend((next..=finished).map(|i| values[((i - 1) as u64 % TRACE) as usize]));
-            run.mixture = mixture;
-            run.iterations = before + finished as usize;
-            run.empty = (0..plan.shape.k as usize).filter(|c| flags[STATE_LEN + c] != 0).collect();
-            run.converged = done != 0 && last_change(&run.trace) < options.tol;
-            on_device.iterations = earlier.iterations + finished as usize;
-            on_device.time += Duration::from_secs_f64(seconds);
-            run.on_device = Some(on_device);
-            observer(run, known)?;
-            if done != 0 || run.finished {
-                return Ok(Outcome::Finished);
-            }
-            seconds_an_iteration = seconds / f64::from(last - next + 1);
-            next = last + 1;
-        }
-    }
-
-    /// Enqueues some iterations and polls. Returns their duration on the device's clock, in seconds.
-    fn enqueue<T: Number>(
-        &mut self,
-        rows: &mut Rows<T>,
-        plan: &LoopPlan,
-        workspace: &Workspace,
-        iterations: std::ops::RangeInclusive<u32>,
-    ) -> Result<f64, Error> {
-        let buffers = workspace.buffers(&self.numbers, &self.flags);
-        let clock = rows.queue.clock.clone();
-        let (from, to) = &*clock;
-        let rows_are_streamed = rows.streamed.is_some();
-        rows.gpu.check("an event", from.record(&rows.queue.stream))?;
-        for iteration in iterations {
-            for range in rows.sections.ranges() {
-                let is_first = range.start == 0;
-                for_section(rows, plan, &buffers, range, |launch| {
-                    if rows_are_streamed {
-                        plan.path.norms(launch)?;
-                    }
-                    plan.path.enqueue(launch, iteration)?;
-                    let (partials, sums) = (&buffers.partials, plan.layout.sums());
-                    launch.launcher.reduce_blocks(partials, plan.grid.partials.into(), sums, &buffers.sums, !is_first)
-                })?;
-            }
-            m_step::enqueue(rows.launcher(), plan, &buffers, iteration)?;
-        }
-        rows.gpu.check("an event", to.record(&rows.queue.stream))?;
-        self.poll(rows, workspace)?;
-        Ok(f64::from(rows.gpu.check("an event", to.elapsed_time_f32(from))?) / 1e3)
     }
 
     fn reserve<T: Number>(&mut self, rows: &mut Rows<T>, plan: &LoopPlan, workspace: &Workspace) -> Result<(), Error> {
@@ -212,13 +102,13 @@ impl Loop {
         pin(&rows.gpu, &mut self.polled_flags, flags)
     }
 
-    /// Copies the parameters to the device, and computes operands from them.
+    /// Copies the parameters to the device, and computes operands from them. `scatter` is that of the rows of all devices.
     fn begin<T: Number>(
         &mut self,
         rows: &mut Rows<T>,
         plan: &LoopPlan,
         workspace: &Workspace,
-        start: &Mixture,
+        (start, scatter): (&Mixture, Option<&[f64]>),
     ) -> Result<(), Error> {
         let (d, stream) = (rows.d, &rows.queue.stream.clone());
         let host = &mut self.polled.as_mut_slice()[..workspace.polled()];
@@ -234,9 +124,9 @@ impl Loop {
         let copied = unsafe { self.numbers.first(workspace.polled()).async_copy_from(&*host, stream) };
         rows.gpu.check("a copy of parameters to the device", copied)?;
         let mut b = workspace.buffers(&self.numbers, &self.flags);
-        if let (Some(to), Some(scatter)) = (b.scatter, &rows.scatter) {
+        if let (Some(to), Some(scatter)) = (b.scatter, scatter) {
             // SAFETY: the driver copies pageable memory before it returns.
-            let copied = unsafe { to.index(..scatter.len()).async_copy_from(&scatter[..], stream) };
+            let copied = unsafe { to.index(..scatter.len()).async_copy_from(scatter, stream) };
             rows.gpu.check("a copy of moments to the device", copied)?;
         }
         let mut zeroed = self.numbers.first(workspace.len).index(workspace.zeroed());
@@ -252,6 +142,30 @@ impl Loop {
         }
         prepare(rows, plan, &b)?;
         m_step::enqueue(rows.launcher(), plan, &b, 0)
+    }
+
+    /// Enqueues a pass over the rows of all sections, which leaves their sums.
+    fn pass<T: Number>(
+        &mut self,
+        rows: &mut Rows<T>,
+        plan: &LoopPlan,
+        workspace: &Workspace,
+        iteration: u32,
+    ) -> Result<(), Error> {
+        let buffers = workspace.buffers(&self.numbers, &self.flags);
+        let is_streamed = rows.streamed.is_some();
+        for range in rows.sections.ranges() {
+            let accumulate = range.start > 0;
+            for_section(rows, plan, &buffers, range, |launch| {
+                if is_streamed {
+                    plan.path.norms(launch)?;
+                }
+                plan.path.enqueue(launch, iteration)?;
+                let (partials, sums) = (&buffers.partials, plan.layout.sums());
+                launch.launcher.reduce_blocks(partials, plan.grid.partials.into(), sums, &buffers.sums, accumulate)
+            })?;
+        }
+        Ok(())
     }
 
     /// Copies trace, parameters and flags to the host, and waits for them.
@@ -390,17 +304,4 @@ pub(crate) fn plan<T: Number>(
         total_weight: rows.total_weight,
         bounds: path.error_bounds(&shape),
     }))
-}
-
-/// Rough estimate of an iteration's duration in seconds, used to schedule the first poll.
-fn estimate(plan: &LoopPlan) -> f64 {
-    let products = plan.n as f64 * plan.layout.coefficients() as f64 / 8.0;
-    1e-5 + products / 1e12
-}
-
-fn last_change(trace: &[f64]) -> f64 {
-    match trace {
-        [.., a, b] => (b - a).abs(),
-        _ => f64::INFINITY,
-    }
 }

@@ -212,7 +212,7 @@ impl<T: Number> Rows<T> {
     }
 
     /// Loads a sample of rows on the host.
-    fn sample_of(&self, data: &Dataset, rows: &[usize], weights: Option<&[f64]>) -> Result<Self, Error> {
+    pub(crate) fn sample_of(&self, data: &Dataset, rows: &[usize], weights: Option<&[f64]>) -> Result<Self, Error> {
         let some = Dataset::new(data.rows().select_rows(rows))?;
         let some = weights.map_or(Ok(some.clone()), |weights| some.with_weights(weights.to_vec()))?;
         Self::load(self.gpu.clone(), &some, self.precision, &self.shift, self.forced, false)
@@ -365,7 +365,8 @@ impl<T: Number> Rows<T> {
         self.streamed.iter().for_each(|streamed| streamed.come_to_rest());
     }
 
-    fn recover(&self) {
+    /// Waits for all streams after a failure.
+    pub(crate) fn recover(&self) {
         self.queue.recover();
         self.streamed.iter().for_each(|streamed| streamed.come_to_rest());
     }

@@ -4,6 +4,7 @@ mod agreement;
 mod components;
 mod faults;
 mod foreign;
+mod group;
 mod halves;
 mod hand_over;
 mod likelihood;

@@ -169,6 +169,11 @@ impl Drop for Installed {
     }
 }
 
+/// The fake of this thread.
+pub(crate) fn here() -> Option<Arc<Fake>> {
+    HERE.with_borrow(Clone::clone)
+}
+
 impl Fake {
     pub(crate) fn install(machine: Machine) -> Installed {
         Self::with(machine, None)

@@ -1,0 +1,219 @@
+//! The iterations of one path, on one device or on several that share the rows.
+
+use std::thread;
+use std::time::Duration;
+
+use gmm_kernels::em::m_step::TRACE;
+use gmm_kernels::em::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
+use gmm_model::CovarianceType;
+
+use super::exchange::Exchange;
+use super::path::LoopPlan;
+use super::workspace::Workspace;
+use super::{Loop, Observer, m_step};
+use crate::Error;
+use crate::cuda::number::Number;
+use crate::cuda::rows::Rows;
+use crate::em::{EmOptions, EmRun, OnDevice};
+
+/// Target time between polls, in seconds: short enough to react to an interrupt and to move a progress bar.
+const BETWEEN_POLLS: f64 = 0.03;
+
+/// Most iterations between polls.
+const MOST_BETWEEN_POLLS: f64 = 64.0;
+
+#[cfg(test)]
+thread_local! {
+    /// Most iterations between polls; set by tests of what polls leave, on their own thread.
+    pub(crate) static POLL_AFTER: std::cell::Cell<u32> = const { std::cell::Cell::new(u32::MAX) };
+}
+
+/// Why a loop ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It converged or reached the iteration limit.
+    Finished,
+    /// It would have lost too much precision, or a covariance was not positive definite.
+    LostPrecision,
+    LackedMemory,
+}
+
+/// A device's share of the rows, and the buffers of its loop. With several, each device makes the whole M-step, from the
+/// same sums, so that no parameters have to be exchanged.
+pub(crate) struct Member<'a, T: Number> {
+    pub(crate) em: &'a mut Loop,
+    pub(crate) rows: &'a mut Rows<T>,
+}
+
+/// A loop that has begun.
+struct Running<'a, 'b, T: Number> {
+    members: &'a mut [Member<'b, T>],
+    plans: &'a [LoopPlan],
+    workspaces: Vec<Workspace>,
+    /// `None` for a single device.
+    exchange: Option<Exchange>,
+}
+
+/// Runs the iterations on one path; `plans` has the plan of each member.
+///
+/// # Errors
+/// As for [`Loop::iterate`]. With several members, all of their streams have been waited for.
+pub(crate) fn iterate_by<T: Number>(
+    members: &mut [Member<'_, T>],
+    plans: &[LoopPlan],
+    run: &mut EmRun,
+    options: &EmOptions,
+    observer: &mut Observer<'_>,
+) -> Result<Outcome, Error> {
+    let workspaces: Vec<Workspace> = plans.iter().map(Workspace::of).collect();
+    let mut running = Running { members, plans, workspaces, exchange: None };
+    let outcome = running.begin(run).and_then(|begun| match begun {
+        true => running.iterate(run, options, observer),
+        // Paths that process rows in smaller chunks, and the host's passes, need less.
+        false => Ok(Outcome::LackedMemory),
+    });
+    if running.members.len() > 1 {
+        running.members.iter().for_each(|member| {
+            member.rows.gpu.enter_to_drop();
+            member.rows.recover();
+        });
+    }
+    outcome
+}
+
+impl<T: Number> Running<'_, '_, T> {
+    /// Takes the buffers and copies the parameters to the devices. Returns false if memory lacks.
+    fn begin(&mut self, run: &EmRun) -> Result<bool, Error> {
+        for ((member, plan), workspace) in self.members.iter_mut().zip(self.plans).zip(&self.workspaces) {
+            member.rows.gpu.enter()?;
+            match member.em.reserve(member.rows, plan, workspace) {
+                Err(Error::Memory { .. }) => return Ok(false),
+                other => other?,
+            }
+        }
+        if self.members.len() > 1 {
+            let sums = self.plans[0].layout.sums() as usize;
+            match Exchange::new(self.members, sums) {
+                Err(Error::Memory { .. }) => return Ok(false),
+                other => self.exchange = Some(other?),
+            }
+        }
+        let scatter = self.scatter();
+        for ((member, plan), workspace) in self.members.iter_mut().zip(self.plans).zip(&self.workspaces) {
+            member.rows.gpu.enter()?;
+            member.em.begin(member.rows, plan, workspace, (&run.mixture, scatter.as_deref()))?;
+        }
+        Ok(true)
+    }
+
+    /// Σ w x xᵀ about the shift over the rows of all members, for a tied covariance.
+    fn scatter(&self) -> Option<Vec<f64>> {
+        if self.plans[0].shape.kind != CovarianceType::Tied {
+            return None;
+        }
+        let all = self.members.iter().map(|member| member.rows.scatter.clone().expect("known since `reserve`"));
+        all.reduce(|a, b| a.iter().zip(&b).map(|(a, b)| a + b).collect())
+    }
+
+    fn iterate(&mut self, run: &mut EmRun, options: &EmOptions, observer: &mut Observer<'_>) -> Result<Outcome, Error> {
+        let plan = self.plans[0];
+        let mut seconds_an_iteration = estimate(&plan);
+        let before = run.iterations;
+        let earlier = run.on_device.unwrap_or_default();
+        let mut on_device = OnDevice { path: plan.path.name(), ..earlier };
+        let mut next = 1;
+        loop {
+            let batch = (BETWEEN_POLLS / seconds_an_iteration).clamp(1.0, MOST_BETWEEN_POLLS) as u32;
+            #[cfg(test)]
+            let batch = batch.min(POLL_AFTER.get());
+            let last = plan.max_iter.min(next + batch - 1);
+            let seconds = self.enqueue(next..=last)?;
+            let first = &self.members[0];
+            let flags = first.em.polled_flags.as_slice();
+            let (done, trouble, finished) = (flags[DONE as usize], flags[TROUBLE as usize], flags[FINISHED as usize]);
+            // Iterations before the trouble are valid, but their parameters are overwritten: the next path continues
+            // from the last poll.
+            if trouble != 0 {
+                let (path, iteration) = (plan.path.name(), before + trouble as usize);
+                tracing::debug!(path, iteration, "the loop on the device lost precision: the next path continues");
+                return Ok(Outcome::LostPrecision);
+            }
+            let Some(mixture) = first.em.polled_mixture(first.rows, &plan, &self.workspaces[0]) else {
+                return Ok(Outcome::LostPrecision);
+            };
+            let known = run.iterations;
+            let values = first.em.polled.as_slice();
+            run.trace.extend((next..=finished).map(|i| values[((i - 1) as u64 % TRACE) as usize]));
+            run.mixture = mixture;
+            run.iterations = before + finished as usize;
+            run.empty = (0..plan.shape.k as usize).filter(|c| flags[STATE_LEN + c] != 0).collect();
+            run.converged = done != 0 && last_change(&run.trace) < options.tol;
+            on_device.iterations = earlier.iterations + finished as usize;
+            on_device.time += Duration::from_secs_f64(seconds);
+            run.on_device = Some(on_device);
+            observer(run, known)?;
+            if done != 0 || run.finished {
+                return Ok(Outcome::Finished);
+            }
+            seconds_an_iteration = seconds / f64::from(last - next + 1);
+            next = last + 1;
+        }
+    }
+
+    /// Enqueues some iterations and polls the first device. Returns their duration on its clock, in seconds.
+    fn enqueue(&mut self, iterations: std::ops::RangeInclusive<u32>) -> Result<f64, Error> {
+        let first = &self.members[0].rows;
+        first.gpu.enter()?;
+        let clock = first.queue.clock.clone();
+        let (from, to) = &*clock;
+        first.gpu.check("an event", from.record(&first.queue.stream))?;
+        for iteration in iterations {
+            self.pass(iteration)?;
+            if let Some(exchange) = &mut self.exchange {
+                exchange.add_up(self.members, &self.workspaces)?;
+            }
+            for ((member, plan), workspace) in self.members.iter().zip(self.plans).zip(&self.workspaces) {
+                member.rows.gpu.enter()?;
+                let buffers = workspace.buffers(&member.em.numbers, &member.em.flags);
+                m_step::enqueue(member.rows.launcher(), plan, &buffers, iteration)?;
+            }
+        }
+        let Member { em, rows } = &mut self.members[0];
+        rows.gpu.enter()?;
+        rows.gpu.check("an event", to.record(&rows.queue.stream))?;
+        em.poll(rows, &self.workspaces[0])?;
+        Ok(f64::from(rows.gpu.check("an event", to.elapsed_time_f32(from))?) / 1e3)
+    }
+
+    /// Enqueues the pass of each member. If rows are streamed, which keeps a thread busy, each member has its own.
+    fn pass(&mut self, iteration: u32) -> Result<(), Error> {
+        let all = self.members.iter_mut().zip(self.plans).zip(&self.workspaces);
+        let one = |((member, plan), workspace): ((&mut Member<'_, T>, &LoopPlan), &Workspace)| {
+            member.rows.gpu.enter()?;
+            member.em.pass(member.rows, plan, workspace, iteration)
+        };
+        let are_streamed = all.len() > 1 && self.plans.iter().any(|plan| plan.n > plan.shape.n);
+        if !are_streamed {
+            return all.map(one).try_for_each(|done| done);
+        }
+        thread::scope(|scope| {
+            let started: Vec<_> = all.map(|member| scope.spawn(move || one(member))).collect();
+            let done =
+                started.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+            done.collect::<Vec<_>>().into_iter().collect()
+        })
+    }
+}
+
+/// Rough estimate of an iteration's duration in seconds, used to schedule the first poll.
+fn estimate(plan: &LoopPlan) -> f64 {
+    let products = plan.n as f64 * plan.layout.coefficients() as f64 / 8.0;
+    1e-5 + products / 1e12
+}
+
+fn last_change(trace: &[f64]) -> f64 {
+    match trace {
+        [.., a, b] => (b - a).abs(),
+        _ => f64::INFINITY,
+    }
+}

@@ -1,0 +1,372 @@
+//! Several GPUs as one engine: each holds a contiguous share of the rows.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread;
+
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, Statistics};
+use ndarray::ArrayView2;
+
+use super::driver::device::{self, Gpu};
+use super::em::{self, Member, Outcome};
+use super::launch::plan::ForcedPlan;
+use super::number::Number;
+use super::products::CudaMultiplier;
+use super::resident::CudaResident;
+use crate::cpu::few;
+use crate::em::{EmOptions, EmRun};
+use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding, check_features};
+use crate::init::{RowDraw, WeighedRows};
+use crate::products::{Kind, Multiplier};
+use crate::{CpuEngine, CudaEngine, Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident};
+
+/// Several NVIDIA GPUs of this machine, each with a contiguous share of the rows.
+///
+/// Sums of the shares are added in the order of the devices, so the same devices give the same bits; another number of
+/// devices agrees within rounding. EM runs on the devices: in each iteration they exchange their sums through host memory,
+/// which takes some 20 µs plus the time of the copies, and each makes the M-step. So several devices pay for millions of
+/// rows. Other passes run on all devices at once, one host thread each.
+#[derive(Clone)]
+pub struct CudaGroup {
+    gpus: Vec<Arc<Gpu>>,
+}
+
+impl CudaGroup {
+    /// Combines engines of different devices, in this order.
+    ///
+    /// # Errors
+    /// [`Error::Option`] if there is none, or two are the same device.
+    pub fn new(engines: Vec<CudaEngine>) -> Result<Self, Error> {
+        let gpus: Vec<Arc<Gpu>> = engines.into_iter().map(|engine| engine.gpu).collect();
+        let twice = gpus.iter().enumerate().any(|(i, gpu)| gpus[..i].iter().any(|other| other.ordinal == gpu.ordinal));
+        if gpus.is_empty() || twice {
+            let value = gpus.iter().map(|gpu| gpu.ordinal.to_string()).collect::<Vec<_>>().join(",");
+            return Err(Error::Option { option: "devices", value, must: "at least one, and each once".to_owned() });
+        }
+        Ok(Self { gpus })
+    }
+
+    /// Opens the visible devices with these ordinals, at the same time; all of them if there are none in the list.
+    ///
+    /// # Errors
+    /// As for [`CudaEngine::new`] and [`new`](Self::new).
+    pub fn open(ordinals: &[usize]) -> Result<Self, Error> {
+        let ordinals = if ordinals.is_empty() {
+            device::start()?;
+            (0..device::count()?).collect()
+        } else {
+            ordinals.to_vec()
+        };
+        let engines = on_threads(ordinals, |ordinal| CudaEngine::new(ordinal))?;
+        Self::new(engines)
+    }
+
+    /// Limits the memory of each device: see [`CudaEngine::with_memory_limit`].
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn with_memory_limit(self, bytes: u64) -> Result<Self, Error> {
+        self.gpus.iter().try_for_each(|gpu| gpu.limit_memory(bytes))?;
+        Ok(self)
+    }
+
+    fn rows<T: Number>(
+        &self,
+        data: &Dataset,
+        precision: Precision,
+        shift: &[f64],
+        to_move: bool,
+    ) -> Result<Box<dyn Resident>, Error> {
+        check_features(data.n_features(), shift.len())?;
+        let forced = ForcedPlan::from_environment()?;
+        let shares = shares(data.n_rows(), self.gpus.len());
+        let starts = shares.iter().map(|rows| rows.start).collect();
+        let load = |(gpu, rows): (Arc<Gpu>, Range<usize>)| {
+            CudaResident::<T>::load(gpu, &data.part(rows), precision, shift, forced, to_move)
+        };
+        let parts = on_threads(self.gpus.iter().cloned().zip(shares).collect(), load)?;
+        let data = data.part(0..data.n_rows());
+        Ok(Box::new(GroupRows { parts, starts, data, shift: shift.to_vec(), precision, on_host: None }))
+    }
+
+    fn load_data(
+        &self,
+        data: &Dataset,
+        precision: Precision,
+        shift: &[f64],
+        to_move: bool,
+    ) -> Result<Box<dyn Resident>, Error> {
+        match precision {
+            Precision::F32 => self.rows::<f32>(data, precision, shift, to_move),
+            Precision::F64 => self.rows::<f64>(data, precision, shift, to_move),
+        }
+    }
+}
+
+/// Rows of a tile: shares begin at tiles.
+const TILE: usize = gmm_kernels::layout::TILE_ROWS as usize;
+
+/// The rows of each device, of about equal numbers; fewer ranges than `devices` if there are few rows.
+fn shares(n: usize, devices: usize) -> Vec<Range<usize>> {
+    let each = n.div_ceil(devices).next_multiple_of(TILE);
+    (0..n).step_by(each).map(|start| start..n.min(start + each)).collect()
+}
+
+/// Runs `work` on each item, each on a thread of its own; the results in order.
+fn on_threads<A: Send, B: Send>(items: Vec<A>, work: impl Fn(A) -> Result<B, Error> + Sync) -> Result<Vec<B>, Error> {
+    if items.len() == 1 {
+        return items.into_iter().map(work).collect();
+    }
+    #[cfg(test)]
+    let fake = super::driver::fake::here();
+    let work = &|item| {
+        #[cfg(test)]
+        let _fake = fake.as_ref().map(|fake| fake.enter());
+        work(item)
+    };
+    thread::scope(|scope| {
+        let started: Vec<_> = items.into_iter().map(|item| scope.spawn(move || work(item))).collect();
+        let done = started.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        done.collect::<Vec<_>>().into_iter().collect()
+    })
+}
+
+impl Engine for CudaGroup {
+    fn name(&self) -> String {
+        let ordinals: Vec<String> = self.gpus.iter().map(|gpu| gpu.ordinal.to_string()).collect();
+        format!("cuda:{}", ordinals.join(","))
+    }
+
+    fn description(&self) -> String {
+        let of = |gpu: &Arc<Gpu>| CudaEngine { gpu: gpu.clone() }.description();
+        format!("{} devices: {}", self.gpus.len(), self.gpus.iter().map(of).collect::<Vec<_>>().join("; "))
+    }
+
+    /// That of the first device.
+    fn multiplier(&self) -> Result<Multiplier, Error> {
+        Ok(Multiplier(Kind::Cuda(CudaMultiplier::new(self.gpus[0].clone()))))
+    }
+
+    fn evaluate_few(
+        &self,
+        data: &Dataset,
+        precision: Precision,
+        shift: &[f64],
+        mixture: &PrecisionMixture<'_>,
+        want: &mut EvaluateOptions<'_>,
+    ) -> Result<Option<Evaluation>, Error> {
+        few::evaluate_beside_a_device(data, precision, shift, mixture, want)
+    }
+
+    fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        self.load_data(data, precision, shift, false)
+    }
+
+    fn load_to_move(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        self.load_data(data, precision, shift, true)
+    }
+}
+
+/// Rows on several devices.
+struct GroupRows<T: Number> {
+    parts: Vec<CudaResident<T>>,
+    /// First row of each part.
+    starts: Vec<usize>,
+    /// Shares the memory of the caller's rows.
+    data: Dataset,
+    shift: Vec<f64>,
+    precision: Precision,
+    /// All rows on the CPU engine, for k-means++ over all of them: its draws need distances to rows of other devices.
+    on_host: Option<Box<dyn Resident>>,
+}
+
+impl<T: Number> GroupRows<T> {
+    /// Runs `work` on each part, with the part's first row; the results in order.
+    fn each<A: Send>(
+        &mut self,
+        work: impl Fn(&mut CudaResident<T>, usize) -> Result<A, Error> + Sync,
+    ) -> Result<Vec<A>, Error> {
+        on_threads(self.parts.iter_mut().zip(&self.starts).collect(), |(part, start)| work(part, *start))
+    }
+
+    fn sum(
+        &mut self,
+        work: impl Fn(&mut CudaResident<T>, usize) -> Result<Statistics, Error> + Sync,
+    ) -> Result<Statistics, Error> {
+        let all = self.each(work)?;
+        Ok(Statistics::sum(all).map_err(|(_, error)| error)?.expect("at least one device"))
+    }
+
+    /// Adds up the parts' totals; each part's rows are cut from the outputs.
+    fn evaluate_each(
+        &mut self,
+        k: usize,
+        mut want: EvaluateOptions<'_>,
+        work: impl Fn(&mut CudaResident<T>, EvaluateOptions<'_>) -> Result<Evaluation, Error> + Sync,
+    ) -> Result<Evaluation, Error> {
+        let parts: Vec<_> = self.parts.iter_mut().map(|part| (want.split(part.dim().0, k), part)).collect();
+        let all = on_threads(parts, |(want, part)| work(part, want))?;
+        Ok(all.into_iter().reduce(|a, b| a + b).expect("at least one device"))
+    }
+
+    fn host(&mut self) -> Result<&mut dyn Resident, Error> {
+        if self.on_host.is_none() {
+            self.on_host = Some(CpuEngine::without_copies(0)?.load(&self.data, self.precision, &self.shift)?);
+        }
+        Ok(self.on_host.as_deref_mut().expect("just made"))
+    }
+}
+
+impl<T: Number> Passes for GroupRows<T> {
+    fn dim(&self) -> (usize, usize) {
+        self.data.rows().dim()
+    }
+
+    /// If only some devices keep the original rows, those have the new shift afterwards, and the others the old one: the
+    /// results, which are about no shift, then differ by rounding.
+    fn hold_about(&mut self, shift: &[f64]) -> Result<bool, Error> {
+        let moved = self.each(|part, _| part.hold_about(shift))?.into_iter().all(|moved| moved);
+        (self.shift, self.on_host) = (shift.to_vec(), None);
+        Ok(moved)
+    }
+
+    /// On the first device.
+    fn sample(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Box<dyn Resident>, Error> {
+        let some = self.parts[0].rows.sample_of(&self.data, rows, weights)?;
+        Ok(Box::new(CudaResident::of(some)))
+    }
+
+    fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
+        self.sum(|part, _| part.pass(mixture))
+    }
+
+    fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {
+        let mut all = self.each(|part, _| part.passes(mixtures))?.into_iter();
+        let mut sums = all.next().expect("at least one device");
+        for part in all {
+            for (sum, other) in sums.iter_mut().zip(&part) {
+                sum.add(other)?;
+            }
+        }
+        Ok(sums)
+    }
+
+    fn expectation(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
+        self.sum(|part, _| part.expectation(mixture))
+    }
+
+    fn iterate(
+        &mut self,
+        run: &mut EmRun,
+        options: &EmOptions,
+        seen: &mut dyn FnMut(&mut EmRun, usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        check_features(self.dim().1, run.mixture.n_features())?;
+        if run.iterations > 0 || options.max_iter == 0 {
+            return Ok(());
+        }
+        let (kind, k) = (run.mixture.covariance_type(), run.mixture.n_components());
+        let total_weight = self.parts.iter().map(|part| part.rows.total_weight).sum();
+        let mut all: Vec<Vec<_>> = Vec::new();
+        for part in &self.parts {
+            part.rows.gpu.enter()?;
+            all.push(em::running(&part.rows, &part.rows.shape(kind, k), options.fast));
+        }
+        // Only paths that all devices would take.
+        let paths: Vec<_> =
+            all[0].iter().filter(|path| all.iter().all(|other| other.contains(path))).copied().collect();
+        let mut lost = None;
+        for path in paths {
+            if lost.is_some_and(|lost| path.operand() <= lost) {
+                continue;
+            }
+            let mut plans = Vec::new();
+            for part in &mut self.parts {
+                part.rows.gpu.enter()?;
+                let shape = part.rows.shape(kind, k);
+                let Some(plan) = em::plan(&part.rows, shape, path, options, run.iterations)? else { return Ok(()) };
+                plans.push(em::path::LoopPlan { total_weight, ..plan });
+            }
+            let mut members: Vec<_> =
+                self.parts.iter_mut().map(|CudaResident { em, rows, .. }| Member { em, rows }).collect();
+            match em::iterate_by(&mut members, &plans, run, options, seen)? {
+                Outcome::Finished => return Ok(()),
+                Outcome::LostPrecision => lost = Some(path.operand()),
+                Outcome::LackedMemory => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn given(
+        &mut self,
+        kind: CovarianceType,
+        centres: ArrayView2<'_, f64>,
+        fill: &FillResponsibilities<'_>,
+    ) -> Result<Statistics, Error> {
+        self.sum(|part, start| part.given(kind, centres, &|first, out| fill(start + first, out)))
+    }
+}
+
+impl<T: Number> Seeding for GroupRows<T> {
+    fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
+        self.sum(|part, _| part.nearest(kind, centres))
+    }
+
+    fn forget_centres(&mut self) {
+        self.on_host = None;
+        self.parts.iter_mut().for_each(Seeding::forget_centres);
+    }
+
+    fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
+        self.host()?.add_centre(centre)
+    }
+
+    fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error> {
+        self.host()?.weigh_draws(draws, weights)
+    }
+
+    fn add_drawn(&mut self, which: usize) -> Result<Vec<f64>, Error> {
+        self.host()?.add_drawn(which)
+    }
+
+    fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
+        self.host()?.near(ranges)
+    }
+}
+
+impl<T: Number> Evaluate for GroupRows<T> {
+    fn evaluate(&mut self, mixture: &Mixture, want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
+        self.evaluate_each(mixture.n_components(), want, |part, want| part.evaluate(mixture, want))
+    }
+
+    fn evaluate_precisions(
+        &mut self,
+        mixture: &PrecisionMixture<'_>,
+        want: EvaluateOptions<'_>,
+    ) -> Result<Evaluation, Error> {
+        self.evaluate_each(mixture.n_components(), want, |part, want| part.evaluate_precisions(mixture, want))
+    }
+
+    fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
+        let all = self.each(|part, _| part.log_likelihoods(mixtures))?;
+        Ok((0..mixtures.len()).map(|m| all.iter().map(|part| part[m]).sum()).collect())
+    }
+}
+
+impl<T: Number> ComponentColumns for GroupRows<T> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_tiles_of_about_equal_numbers() {
+        for (n, devices) in [(1, 2), (128, 2), (129, 2), (1000, 3), (10_000_000, 8)] {
+            let shares = shares(n, devices);
+            assert!(shares.len() <= devices && shares[0].start == 0 && shares[shares.len() - 1].end == n);
+            assert!(shares.windows(2).all(|pair| pair[0].end == pair[1].start && pair[0].end.is_multiple_of(TILE)));
+        }
+        assert_eq!(shares(1000, 3), [0..384, 384..768, 768..1000]);
+    }
+}
