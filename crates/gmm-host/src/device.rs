@@ -5,7 +5,7 @@ use std::str::FromStr;
 use gmm_model::ModelError;
 
 use crate::costs::{self, Estimates, Work};
-use crate::{CpuEngine, CudaEngine, Engine, Error, ReferenceEngine};
+use crate::{CpuEngine, CudaEngine, CudaGroup, Engine, Error, ReferenceEngine};
 
 /// Which engine to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,32 @@ pub enum Device {
     Reference,
     /// The GPU of this ordinal; never falls back to the CPU.
     Cuda(usize),
+    /// Several GPUs, each with a share of the rows ([`CudaGroup`]); never falls back to the CPU.
+    CudaGroup(Ordinals),
+}
+
+/// Some of the first 64 visible GPUs, in ascending order; or all visible ones, whatever their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ordinals(u64);
+
+impl Ordinals {
+    /// All visible GPUs.
+    pub const ALL: Self = Self(0);
+
+    /// The ordinals in ascending order; empty for all visible GPUs.
+    pub fn list(self) -> Vec<usize> {
+        (0..64).filter(|ordinal| self.0 >> ordinal & 1 == 1).collect()
+    }
+
+    /// Reads a list such as `0,2`. `None` if it is empty, or an ordinal is no number below 64 or occurs twice.
+    fn read(text: &str) -> Option<Self> {
+        let mut set = 0_u64;
+        for word in text.split(',') {
+            let bit = 1_u64.checked_shl(word.parse().ok()?).filter(|bit| set & bit == 0)?;
+            set |= bit;
+        }
+        Some(Self(set))
+    }
 }
 
 impl FromStr for Device {
@@ -30,13 +56,18 @@ impl FromStr for Device {
             "cpu" => Ok(Self::Cpu),
             "reference" => Ok(Self::Reference),
             "cuda" => Ok(Self::Cuda(0)),
-            _ => text.strip_prefix("cuda:").and_then(|i| i.parse().ok()).map(Self::Cuda).ok_or_else(|| {
-                ModelError::UnknownWord {
-                    what: "device",
-                    word: text.to_owned(),
-                    choices: "auto, cpu, reference, cuda, cuda:I",
-                }
-            }),
+            "cuda:all" => Ok(Self::CudaGroup(Ordinals::ALL)),
+            _ => {
+                let given = text.strip_prefix("cuda:");
+                let one = given.and_then(|i| i.parse().ok()).map(Self::Cuda);
+                one.or_else(|| given.and_then(Ordinals::read).map(Self::CudaGroup)).ok_or_else(|| {
+                    ModelError::UnknownWord {
+                        what: "device",
+                        word: text.to_owned(),
+                        choices: "auto, cpu, reference, cuda, cuda:I, cuda:I,J,.. (each once), cuda:all",
+                    }
+                })
+            }
         }
     }
 }
@@ -76,6 +107,7 @@ impl Device {
             Self::Cpu => Ok(Opened::new(CpuEngine::new(threads)?, "asked for")),
             Self::Reference => Ok(Opened::new(ReferenceEngine, "asked for")),
             Self::Cuda(ordinal) => Ok(Opened::new(CudaEngine::new(ordinal)?, "asked for")),
+            Self::CudaGroup(ordinals) => Ok(Opened::new(CudaGroup::open(&ordinals.list())?, "asked for")),
         }
     }
 

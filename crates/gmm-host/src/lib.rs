@@ -58,7 +58,7 @@ pub use cpu::CpuEngine;
 pub use cuda::{CudaEngine, CudaGroup, DeviceColumn, DeviceData, UploadRates, cuda_report, loop_candidates};
 pub use data::{Data, DeviceOutputs, DeviceRows};
 pub use described::{CudaDevice, CudaReport, LoopCandidate};
-pub use device::{Device, Opened};
+pub use device::{Device, Opened, Ordinals};
 pub use em::{EmOptions, EmRun, Iteration, Observer, OnDevice, run as run_em};
 pub use engine::{
     ComponentColumns, DISTANCE_ROWS, DeviceInput, Engine, Evaluate, EvaluateOptions, Evaluation, FillResponsibilities,

@@ -101,6 +101,52 @@ impl CudaEngine {
     }
 }
 
+/// Several NVIDIA GPUs as one engine. Cannot be created in this build, which lacks the feature `cuda`.
+#[derive(Clone)]
+pub struct CudaGroup {
+    never: Infallible,
+}
+
+impl CudaGroup {
+    /// Always errors: this build has no GPU engine.
+    ///
+    /// # Errors
+    /// Always [`Error::Device`], which says how to build with the feature `cuda`.
+    pub fn new(_engines: Vec<CudaEngine>) -> Result<Self, Error> {
+        Err(missing())
+    }
+
+    /// As [`new`](Self::new).
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn open(_ordinals: &[usize]) -> Result<Self, Error> {
+        Err(missing())
+    }
+
+    /// Limits the memory of each device.
+    ///
+    /// # Errors
+    /// None: there is no such engine.
+    pub fn with_memory_limit(self, _bytes: u64) -> Result<Self, Error> {
+        match self.never {}
+    }
+}
+
+impl Engine for CudaGroup {
+    fn name(&self) -> String {
+        match self.never {}
+    }
+
+    fn description(&self) -> String {
+        match self.never {}
+    }
+
+    fn load(&self, _data: &Dataset, _precision: Precision, _shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        match self.never {}
+    }
+}
+
 impl Engine for CudaEngine {
     fn name(&self) -> String {
         match self.never {}

@@ -72,7 +72,7 @@ pub(crate) fn open(place: &Execution) -> Result<Arc<Opened>, Error> {
         return Ok(opened);
     }
     match (place.device, wanted.device) {
-        (_, Device::Cuda(_)) if engines.lost_cuda => Err(Error::Device(FORKED.to_owned())),
+        (_, Device::Cuda(_) | Device::CudaGroup(_)) if engines.lost_cuda => Err(Error::Device(FORKED.to_owned())),
         (Device::Auto, Device::Cpu) if engines.lost_cuda => {
             let reason = format!("no GPU can be used: {FORKED}");
             Ok(engines.keep(wanted, Opened { reason, ..Device::Cpu.open(place.threads)? }))

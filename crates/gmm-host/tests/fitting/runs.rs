@@ -154,7 +154,14 @@ fn selection_finds_the_number_of_components_and_reports_candidates_that_fail() {
 fn devices_are_named_and_an_explicit_cuda_never_falls_back() {
     assert_eq!("cuda:3".parse::<Device>().unwrap(), Device::Cuda(3));
     assert!("gpu".parse::<Device>().is_err());
-    assert!("cuda:x".parse::<Device>().is_err());
+    let listed = |text: &str| match text.parse::<Device>() {
+        Ok(Device::CudaGroup(ordinals)) => Some(ordinals.list()),
+        _ => None,
+    };
+    assert_eq!((listed("cuda:2,0"), listed("cuda:all")), (Some(vec![0, 2]), Some(vec![])));
+    for wrong in ["cuda:x", "cuda:", "cuda:0,", "cuda:1,1", "cuda:0,64", "cuda:0,x"] {
+        assert!(wrong.parse::<Device>().is_err(), "{wrong}");
+    }
     let opened = Device::Cpu.open(3).unwrap();
     assert!(opened.engine.description().starts_with("3 threads"), "{}", opened.engine.description());
     assert_eq!(Device::Reference.open(0).unwrap().engine.name(), "reference");

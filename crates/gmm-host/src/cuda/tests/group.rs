@@ -115,12 +115,13 @@ fn a_fit_on_two_devices_whose_rows_pass_through_them_has_the_bits_of_one_whose_r
         let found = fit(&group, &data, &options).unwrap();
         drop(group);
         fake.0.assert_clean("a fit");
-        (found.mixture, found.summary)
+        ((found.mixture, found.summary), fake.0.launches("tile_from"))
     };
     // The fake's memory is that of both devices together.
-    let (whole, passing) = (fitted(1 << 30), fitted((2 << 20) + 120_000));
+    let (whole, passing) = (fitted(1 << 30), fitted((1 << 20) + 55_000));
     FORCED.set(None);
-    assert_eq!(whole, passing);
+    assert!(whole.1 <= 4 && passing.1 > 20, "{} and {} conversions of rows", whole.1, passing.1);
+    assert_eq!(whole.0, passing.0);
 }
 
 #[test]
