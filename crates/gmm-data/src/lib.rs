@@ -64,6 +64,7 @@ pub use npy::npz::{Array, read_npz, read_npz_array};
 pub use read::{ReadOptions, file_of, read_bytes, read_stream, read_table};
 pub use rows::RowGatherer;
 pub use sources::{FilePart, JoinedTable, find_inputs, part_of, placed, read_tables};
+pub use spill::folder as temporary_folder;
 pub use table::{Storage, Table};
 pub use text::{Decimal, Separator};
 pub use warning::DataWarning;

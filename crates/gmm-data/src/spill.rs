@@ -136,9 +136,9 @@ pub(crate) fn check(what: &str, bytes: u128) -> Result<(), Problem> {
     }
 }
 
-/// The folder of temporary files: `TMPDIR` if it is set, else the system's. If that is in memory, as `/tmp` often is,
-/// `/var/tmp` takes its place.
-pub(crate) fn folder() -> PathBuf {
+/// The folder of the temporary files in which tables beyond [`ReadOptions::memory`](crate::ReadOptions::memory) are:
+/// `TMPDIR` if it is set, else the system's. If that is in memory, as `/tmp` often is, `/var/tmp` takes its place.
+pub fn folder() -> PathBuf {
     let usual = std::env::temp_dir();
     let disk = Path::new("/var/tmp");
     if std::env::var_os("TMPDIR").is_none() && is_in_memory(&usual) && disk.is_dir() && !is_in_memory(disk) {

@@ -170,6 +170,17 @@ impl Matrix {
         }
     }
 
+    /// A copy of consecutive rows.
+    ///
+    /// # Panics
+    /// If the range ends after `n`.
+    pub fn copy_rows(&self, rows: Range<usize>) -> Self {
+        match self {
+            Self::F32(a) => Self::from(a.slice(ndarray::s![rows, ..]).to_owned()),
+            Self::F64(a) => Self::from(a.slice(ndarray::s![rows, ..]).to_owned()),
+        }
+    }
+
     fn first_not_finite(&self) -> Option<(usize, usize, f64)> {
         fn first<T: Copy + Sync>(a: &RowArray<T>, finite: impl Fn(T) -> bool + Sync) -> Option<(usize, usize)> {
             // Row and column are computed only if there is a value to report.
