@@ -13,7 +13,7 @@ use gmm_model::{CovarianceType, Criterion, Precision, shown};
 use crate::output::{self, Console};
 use crate::{
     bench, classify, completions, convert, doctor, exit, fit, generate, loglik, man, matmul, mcmc, plot, predict,
-    sample, score, select, show, size,
+    sample, score, select, show,
 };
 
 const EXAMPLES: &str = "\
@@ -204,7 +204,7 @@ pub(crate) struct ReadingArgs {
     format: Option<Format>,
     /// Host memory that a table may take, as in `--memory 8GiB` or `500M`; a larger one is written to a temporary file
     /// in TMPDIR and read from there [default: half of the free memory]
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = "Reading")]
+    #[arg(long, value_name = "SIZE", value_parser = gmm_data::parse_size, help_heading = "Reading")]
     pub(crate) memory: Option<u64>,
 }
 

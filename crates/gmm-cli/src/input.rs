@@ -66,13 +66,22 @@ fn rows_with(
         format!("read {n} rows × {d} columns ({}) from {name} in {elapsed:.1?}", data.rows().precision())
     });
     console.note(|| plan(&data, storage, (limit, source.memory())));
-    Ok(data.with_parts(later_parts))
+    let data = data.with_parts(later_parts);
+    // An engine's own copy counts too. Without --memory the engines decide.
+    let held = if storage == Storage::Memory { bytes_of(&data) } else { 0 };
+    let has_room = source.memory().is_none_or(|limit| held + bytes_of(&data) <= limit.into());
+    Ok(if has_room && storage != Storage::TemporaryFile { data } else { data.kept_in_place() })
+}
+
+/// Bytes of the rows.
+fn bytes_of(data: &Dataset) -> u128 {
+    let (n, d) = data.rows().dim();
+    n as u128 * d as u128 * if data.rows().precision() == Precision::F32 { 4 } else { 8 }
 }
 
 /// Where the rows are and why, in one line. `limit` is the memory that they may take, and that which the user gave.
 fn plan(data: &Dataset, storage: Storage, (limit, given): (Option<u64>, Option<u64>)) -> String {
-    let (n, d) = data.rows().dim();
-    let bytes = n as u128 * d as u128 * if data.rows().precision() == Precision::F32 { 4 } else { 8 };
+    let bytes = bytes_of(data);
     let place = match storage {
         Storage::Memory => "in memory".to_owned(),
         Storage::MappedFile => "mapped from the file, so they take no memory of their own".to_owned(),

@@ -41,6 +41,7 @@ mod npy;
 mod parallel;
 mod read;
 mod rows;
+mod size;
 mod sources;
 mod spill;
 mod store;
@@ -63,6 +64,7 @@ pub use model::{
 pub use npy::npz::{Array, read_npz, read_npz_array};
 pub use read::{ReadOptions, file_of, read_bytes, read_stream, read_table};
 pub use rows::RowGatherer;
+pub use size::parse_size;
 pub use sources::{FilePart, JoinedTable, find_inputs, part_of, placed, read_tables};
 pub use spill::folder as temporary_folder;
 pub use table::{Storage, Table};

@@ -9,7 +9,7 @@ use crate::Problem;
 pub(crate) enum Limit {
     /// All that is free.
     None,
-    /// The given share, one part of so many, of half the free memory.
+    /// Half of the free memory, divided by `parts`.
     Free { parts: u64 },
     /// These bytes, as far as they are free.
     Bytes(u64),

@@ -261,6 +261,7 @@ pub struct Dataset {
     names: Option<Vec<String>>,
     /// First row of each part after the first.
     later_parts: Vec<usize>,
+    in_place: bool,
 }
 
 impl Dataset {
@@ -278,7 +279,7 @@ impl Dataset {
             return Err(DataError::NotFinite { row, column, value });
         }
         // Engines may then keep the rows without a copy.
-        Ok(Self { rows: rows.into_shared(), weights: None, names: None, later_parts: Vec::new() })
+        Ok(Self { rows: rows.into_shared(), weights: None, names: None, later_parts: Vec::new(), in_place: false })
     }
 
     /// Attaches row weights, `(n,)`.
@@ -319,6 +320,20 @@ impl Dataset {
         self
     }
 
+    /// Asks engines on the host to read the rows where they are in every pass, and to make no copy of them in a layout of
+    /// their own. A pass then takes longer, with the same bits. For rows beside whose memory a copy has no room, such as
+    /// those in a mapped file.
+    #[must_use]
+    pub const fn kept_in_place(mut self) -> Self {
+        self.in_place = true;
+        self
+    }
+
+    /// Whether engines are asked to make no copy of the rows.
+    pub const fn is_kept_in_place(&self) -> bool {
+        self.in_place
+    }
+
     /// The rows of each part, in order; all rows if there is one part.
     pub fn parts(&self) -> impl Iterator<Item = Range<usize>> {
         let starts = std::iter::once(0).chain(self.later_parts.iter().copied());
@@ -338,6 +353,7 @@ impl Dataset {
             weights: Some(present.iter().map(|&row| weights[row]).collect()),
             names: self.names.clone(),
             later_parts,
+            in_place: self.in_place,
         })
     }
 
