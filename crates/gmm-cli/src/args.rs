@@ -65,19 +65,93 @@ pub(crate) enum Command {
     Man(man::ManArgs),
 }
 
-/// The input table and how it is read.
+/// The input tables and how they are read.
 #[derive(Args)]
 pub(crate) struct InputArgs {
-    /// Input table: csv, tsv, txt, npy, npz (FILE.npz:NAME), parquet or arrow; - is standard input
-    pub(crate) input: PathBuf,
+    /// Input table: csv, tsv, txt, npy, npz (FILE.npz:NAME), parquet or arrow; - is standard input. Several files, a
+    /// folder, or a quoted pattern ('part-*.parquet') are read as one table, with columns matched by name
+    #[arg(value_name = "INPUT", required = true)]
+    inputs: Vec<PathBuf>,
     #[command(flatten)]
     table: TableArgs,
 }
 
 impl InputArgs {
+    /// What the rows are read from.
+    pub(crate) fn source(&self) -> Source<'_> {
+        Source { inputs: &self.inputs, table: &self.table }
+    }
+}
+
+/// As [`InputArgs`], for commands whose other arguments follow the input.
+#[derive(Args)]
+pub(crate) struct OneInputArgs {
+    /// Input table: csv, tsv, txt, npy, npz (FILE.npz:NAME), parquet or arrow; - is standard input. A folder or a quoted
+    /// pattern ('part-*.parquet') is read as one table, with columns matched by name
+    input: PathBuf,
+    #[command(flatten)]
+    table: TableArgs,
+}
+
+impl OneInputArgs {
+    /// What the rows are read from.
+    pub(crate) fn source(&self) -> Source<'_> {
+        Source { inputs: std::slice::from_ref(&self.input), table: &self.table }
+    }
+}
+
+/// The inputs of a command as they were given, and how they are read.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    inputs: &'a [PathBuf],
+    table: &'a TableArgs,
+}
+
+impl Source<'_> {
     /// How the rows are read.
-    pub(crate) fn options(&self) -> ReadOptions {
+    pub(crate) fn options(self) -> ReadOptions {
         self.table.options()
+    }
+
+    /// The value of `--memory`.
+    pub(crate) fn memory(self) -> Option<u64> {
+        self.table.reading.memory
+    }
+
+    /// The files to read, with folders and patterns resolved.
+    ///
+    /// # Errors
+    /// Errors if a folder or a pattern has no files, or if standard input is given twice.
+    pub(crate) fn files(self) -> anyhow::Result<Vec<PathBuf>> {
+        if self.inputs.iter().filter(|input| output::is_stdio(input)).count() > 1 {
+            return Err(exit::Failure::Usage("only one input can come from standard input".to_owned()).into());
+        }
+        Ok(gmm_data::find_inputs(self.inputs)?)
+    }
+
+    /// Whether one of the inputs is standard input.
+    pub(crate) fn is_stdin(self) -> bool {
+        self.inputs.iter().any(|input| output::is_stdio(input))
+    }
+
+    /// The name of the rows in messages: the input, or the number of inputs.
+    pub(crate) fn display(self) -> String {
+        match self.inputs {
+            [input] => crate::input::display(input),
+            inputs => format!("{} inputs", inputs.len()),
+        }
+    }
+
+    /// The file name of a single input, for captions; else the number of inputs.
+    pub(crate) fn caption(self) -> String {
+        match self.inputs {
+            [input] if output::is_stdio(input) => "standard input".to_owned(),
+            [input] => match input.file_name() {
+                Some(name) => shown(&name.to_string_lossy()).into_owned(),
+                None => self.display(),
+            },
+            _ => self.display(),
+        }
     }
 }
 
@@ -131,6 +205,10 @@ pub(crate) struct ReadingArgs {
         help_heading = "Reading"
     )]
     format: Option<Format>,
+    /// Host memory that a table may take, as in `--memory 8GiB` or `500M`; a larger one is written to a temporary file
+    /// in TMPDIR and read from there [default: half of the free memory]
+    #[arg(long, value_name = "SIZE", value_parser = gmm_data::parse_size, help_heading = "Reading")]
+    pub(crate) memory: Option<u64>,
 }
 
 const FORMATS: [&str; 7] = ["csv", "tsv", "txt", "npy", "npz", "parquet", "arrow"];
@@ -143,8 +221,8 @@ impl ReadingArgs {
             Some("no") => Some(false),
             _ => None,
         };
-        let Self { separator, decimal, format, .. } = *self;
-        ReadOptions { header, separator, decimal, format, ..ReadOptions::default() }
+        let Self { separator, decimal, format, memory, .. } = *self;
+        ReadOptions { header, separator, decimal, format, memory, ..ReadOptions::default() }
     }
 }
 

@@ -65,7 +65,7 @@ fn named(text: &str) -> Result<(String, String), String> {
 
 pub(crate) fn run(args: &ClassifyArgs, console: &Console) -> anyhow::Result<()> {
     let log_priors = check(args)?;
-    let data = input::rows(&args.input, None, console)?;
+    let data = input::rows(args.input.source(), None, console)?;
     let classes =
         args.models.iter().map(|(_, file)| class(args, Path::new(file), &data)).collect::<Result<Vec<_>, _>>()?;
     let of = |mixture: &Mixture| {
@@ -117,8 +117,9 @@ fn check(args: &ClassifyArgs) -> anyhow::Result<Vec<f64>> {
         return usage(format!("--model names the class '{name}' twice"));
     }
     output::check_table_path(&args.output)?;
+    let rows = args.input.source().files()?;
     let files = args.models.iter().map(|(_, file)| Path::new(file));
-    let inputs: Vec<&Path> = files.chain([args.input.input.as_path()]).collect();
+    let inputs: Vec<&Path> = files.chain(rows.iter().map(PathBuf::as_path)).collect();
     if inputs.iter().filter(|path| is_stdio(path)).count() > 1 {
         return usage("only one input can come from standard input".to_owned());
     }

@@ -163,7 +163,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
     if let Some(error) = cause.downcast_ref::<FileError>() {
         return Some(match error.problem {
-            Problem::Io(_) => FILE,
+            Problem::Io(_) | Problem::Disk { .. } => FILE,
             Problem::Extension { .. } | Problem::ReadOnly { .. } => USAGE,
             Problem::Memory { .. } => DEVICE,
             _ => BAD_DATA,

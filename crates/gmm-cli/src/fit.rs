@@ -28,6 +28,7 @@ Examples:
   gmm fit data/old_faithful.csv -k 2 --plot fit.svg
   gmm fit rows.npy -k 16 --covariance diag --n-init 5 --seed 1 -o model.safetensors
   gmm fit survey.csv -k 4 --columns age,income,hours --weights w -o model.json --json
+  gmm fit 'part-*.parquet' -k 8 --memory 4GiB -o model.json   many files as one table
   gmm fit more.csv --init model.json -o model.json         continue from a model
   gmm fit huge.npy -k 64 --checkpoint run.json -o model.json && rm run.json";
 
@@ -76,10 +77,10 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     let options = options(args, start.as_ref())?;
     options.validate()?;
     let work = |shape, precision| Work::fit(shape, precision, &options);
-    let opening = Opening::begin(&args.engine, &args.input.input, &work);
-    let data = input::rows(&args.input, args.weights.as_deref(), console)?;
+    let opening = Opening::begin(&args.engine, &args.input.source().files()?, &work);
+    let data = input::rows(args.input.source(), args.weights.as_deref(), console)?;
     if let Some(model) = &start {
-        input::check_columns(model, &data).with_context(|| input::display(&args.input.input))?;
+        input::check_columns(model, &data).with_context(|| args.input.source().display())?;
     }
     let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
     let fit = observed(args.checkpoint.as_deref(), &data, &options, opened.engine.as_ref(), console)?;
@@ -122,8 +123,8 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     // Last: if the plot fails, the model has already been written.
     if let Some(path) = &args.plot {
         let names = model.feature_names.as_deref();
-        let what =
-            plot::fit::What { names, columns: None, points: None, seed: args.em.seed, source: &args.input.input };
+        let source = args.input.source().caption();
+        let what = plot::fit::What { names, columns: None, points: None, seed: args.em.seed, source };
         plot::write(path, &plot::fit::picture(&model.mixture, &data, &what, console)?, console)?;
     }
     Ok(())
@@ -139,20 +140,22 @@ pub(crate) fn fast_cost(fit: &Fit) -> String {
 
 /// Checks the output paths. `-o` and `--checkpoint` may be the same file as `--init`: continuing a fit replaces it.
 fn check_paths(args: &FitArgs) -> anyhow::Result<()> {
+    let files = args.input.source().files()?;
+    let inputs: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     if let Some(path) = &args.output {
         output::check_model_path(path)?;
-        output::check_apart(path, &[&args.input.input])?;
+        output::check_apart(path, &inputs)?;
         if args.json && is_stdio(path) {
             return Err(Failure::Usage("--json and -o - cannot both write to standard output".to_owned()).into());
         }
     }
     if let Some(path) = &args.plot {
-        plot::check_option(path, &args.input.input)?;
+        plot::check_option(path, &inputs)?;
     }
     if let Some(path) = &args.checkpoint {
         output::check_checkpoint(path)?;
         output::check_model_path(path)?;
-        output::check_apart(path, &[&args.input.input])?;
+        output::check_apart(path, &inputs)?;
     }
     Ok(())
 }

@@ -1,61 +1,109 @@
 //! Reads rows and models, and checks that their columns match.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
-use gmm_data::{ModelFile, ReadOptions, Table};
+use gmm_data::{FileError, FilePart, JoinedTable, ModelFile, Problem, ReadOptions, Storage, Table};
 use gmm_host::evaluate::check_names;
 use gmm_host::{Opened, Work};
-use gmm_model::{DataError, Dataset, shown};
+use gmm_model::{DataError, Dataset, Precision, shown};
 
-use crate::args::{EngineArgs, InputArgs};
+use crate::args::{EngineArgs, Source};
 use crate::exit::Failure;
 use crate::opening::Opening;
 use crate::output::{Console, is_stdio};
+use crate::size;
 
 /// Reads the rows. If `weights` names a column, it becomes the row weights and is removed from the data.
 ///
 /// # Errors
 /// Errors if the file, its columns or its values are invalid; includes the position and the column name if known.
-pub(crate) fn rows(args: &InputArgs, weights: Option<&str>, console: &Console) -> anyhow::Result<Dataset> {
-    rows_with(args, weights, None, console)
+pub(crate) fn rows(source: Source<'_>, weights: Option<&str>, console: &Console) -> anyhow::Result<Dataset> {
+    rows_with(source, weights, None, console)
 }
 
 /// As [`rows`]. If no columns are selected and the table has all columns of `known` and others, only those of `known`
 /// are used.
 fn rows_with(
-    args: &InputArgs,
+    source: Source<'_>,
     weights: Option<&str>,
     known: Option<&[String]>,
     console: &Console,
 ) -> anyhow::Result<Dataset> {
     let started = Instant::now();
-    let options = ReadOptions { last: weights.map(str::to_owned), ..args.options() };
-    let mut table = match known.filter(|_| options.columns.is_none()) {
-        None => gmm_data::read_table(&args.input, &options)?,
-        Some(known) => read_known(&args.input, known, &options)?,
+    let (files, options) = (source.files()?, source.options());
+    // Before the rows take any of it.
+    let limit = gmm_data::memory_limit(source.memory());
+    let options = ReadOptions { last: weights.map(str::to_owned), ..options };
+    let joined = match known.filter(|_| options.columns.is_none()) {
+        None => gmm_data::read_tables(&files, &options)?,
+        Some(known) => read_known(&files, known, &options)?,
     };
+    let later_parts = joined.later_parts();
+    let JoinedTable { mut table, parts } = joined;
     warn(&table, console);
-    let name = display(&args.input);
-    let row_weights = match weights {
-        Some(_) => Some(table.take_last().map_err(|e| Failure::BadData(format!("{name}: {e}")))?),
-        None => None,
-    };
-    let names = table.names.clone();
-    let data = table.into_dataset().map_err(|e| placed(e, &name, names.as_deref()))?;
+    let name = source.display();
+    let mut row_weights = None;
+    if weights.is_some() {
+        let (rest, column) = table.split_last(source.memory()).map_err(|problem| in_table(&name, problem))?;
+        (table, row_weights) = (rest, Some(column));
+    }
+    let (names, storage) = (table.names.clone(), table.storage);
+    let data = table.into_dataset().map_err(|e| placed(e, &name, &parts, names.as_deref()))?;
     let data = match row_weights {
-        Some(values) => data
-            .with_weights(values)
-            .with_context(|| format!("{name}, column '{}'", shown(weights.unwrap_or_default())))?,
+        Some(values) => data.with_weights(values).map_err(|e| {
+            let (error, part) = gmm_data::placed(&parts, e);
+            let file = part.map_or(&name, |part| &part.path);
+            anyhow::Error::new(error).context(format!("{file}, column '{}'", shown(weights.unwrap_or_default())))
+        })?,
         None => data,
     };
     console.note(|| {
         let (n, d) = (data.n_rows(), data.n_features());
-        format!("read {n} rows × {d} columns ({}) from {name} in {:.1?}", data.rows().precision(), started.elapsed())
+        let elapsed = started.elapsed();
+        format!("read {n} rows × {d} columns ({}) from {name} in {elapsed:.1?}", data.rows().precision())
     });
-    Ok(data)
+    console.note(|| plan(&data, storage, (limit, source.memory())));
+    let data = data.with_parts(later_parts);
+    // An engine's own copy counts too. Without --memory the engines decide.
+    let held = if storage == Storage::Memory { bytes_of(&data) } else { 0 };
+    let has_room = source.memory().is_none_or(|limit| held + bytes_of(&data) <= limit.into());
+    Ok(if has_room && storage != Storage::TemporaryFile { data } else { data.kept_in_place() })
+}
+
+/// Bytes of the rows.
+fn bytes_of(data: &Dataset) -> u128 {
+    let (n, d) = data.rows().dim();
+    n as u128 * d as u128 * if data.rows().precision() == Precision::F32 { 4 } else { 8 }
+}
+
+/// Where the rows are and why, in one line. `limit` is the memory that they may take, and that which the user gave.
+fn plan(data: &Dataset, storage: Storage, (limit, given): (Option<u64>, Option<u64>)) -> String {
+    let bytes = bytes_of(data);
+    let place = match storage {
+        Storage::Memory => "in memory".to_owned(),
+        Storage::MappedFile => "mapped from the file, so they take no memory of their own".to_owned(),
+        Storage::TemporaryFile => format!("in a temporary file in {}", gmm_data::temporary_folder().display()),
+    };
+    let why = match (limit, given) {
+        (Some(limit), Some(given)) if limit < given => {
+            format!("{} are free of --memory {}", size::shown(limit.into()), size::shown(given.into()))
+        }
+        (Some(limit), Some(_)) => format!("--memory {}", size::shown(limit.into())),
+        (Some(limit), None) => format!("{}, half of the free memory", size::shown(limit.into())),
+        (None, _) => "none".to_owned(),
+    };
+    format!("rows: {bytes} bytes ({}), {place}; limit: {why}", size::shown(bytes))
+}
+
+/// An error about the columns of a table, or the room for it.
+fn in_table(name: &str, problem: Problem) -> anyhow::Error {
+    match problem {
+        Problem::Column(error) => Failure::BadData(format!("{name}: {error}")).into(),
+        problem => FileError { path: name.to_owned(), place: Box::default(), problem }.into(),
+    }
 }
 
 /// Prints the warnings of a table's reader.
@@ -63,28 +111,36 @@ pub(crate) fn warn(table: &Table, console: &Console) {
     table.warnings.iter().for_each(|warning| console.warn(&warning.to_string()));
 }
 
-/// Reads a table. If it has more columns than `known`, selects those of `known` and `options.last`.
-fn read_known(path: &Path, known: &[String], options: &ReadOptions) -> anyhow::Result<Table> {
-    match gmm_data::read_table(path, options) {
-        Ok(table) => {
-            let Some(names) = table.names.as_deref() else { return Ok(table) };
+/// Reads files as one table. If it has more columns than `known`, selects those of `known` and `options.last`.
+fn read_known(files: &[PathBuf], known: &[String], options: &ReadOptions) -> anyhow::Result<JoinedTable> {
+    match gmm_data::read_tables(files, options) {
+        Ok(JoinedTable { table, parts }) => {
+            let Some(names) = table.names.as_deref() else { return Ok(JoinedTable { table, parts }) };
             let last = options.last.as_ref().and_then(|_| names.last());
             let once = |name: &String| names.iter().filter(|found| *found == name).count() == 1;
             let chosen: Vec<String> = known.iter().filter(|name| Some(*name) != last).chain(last).cloned().collect();
             let is_wider = names.len() > chosen.len() && chosen.iter().all(once);
-            Ok(if is_wider { table.select(&chosen)? } else { table })
+            if !is_wider {
+                return Ok(JoinedTable { table, parts });
+            }
+            let name = parts.first().map_or_else(String::new, |part| part.path.clone());
+            let table = table.select_within(&chosen, options.memory).map_err(|problem| in_table(&name, problem))?;
+            Ok(JoinedTable { table, parts })
         }
-        // Another column than the known ones may hold text: read again without it. A pipe cannot be read twice.
-        Err(error) if path.is_file() => {
+        // Another column than the known ones may hold text, or be in some files only: read again without it. A pipe cannot
+        // be read twice.
+        Err(error) if files.iter().all(|path| path.is_file()) => {
             let only = ReadOptions { columns: Some(known.to_vec()), ..options.clone() };
-            gmm_data::read_table(path, &only).map_err(|_| error.into())
+            gmm_data::read_tables(files, &only).map_err(|_| error.into())
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Adds the file and the column's name to an error about a value.
-fn placed(error: DataError, file: &str, names: Option<&[String]>) -> anyhow::Error {
+/// Adds the file and the column's name to an error about a value, and makes its row that within the file.
+fn placed(error: DataError, name: &str, parts: &[FilePart], names: Option<&[String]>) -> anyhow::Error {
+    let (error, part) = gmm_data::placed(parts, error);
+    let file = part.map_or(name, |part| &part.path);
     let place = match (&error, names) {
         (DataError::NotFinite { column, .. }, Some(names)) => format!("{file}, column '{}'", shown(&names[*column])),
         _ => file.to_owned(),
@@ -112,27 +168,27 @@ pub(crate) fn model(path: &Path) -> anyhow::Result<ModelFile> {
 /// As [`model`] and [`rows`]; and if the number or names of the columns differ.
 pub(crate) fn model_and_rows(
     path: &Path,
-    args: &InputArgs,
+    source: Source<'_>,
     weights: Option<&str>,
     console: &Console,
 ) -> anyhow::Result<(ModelFile, Dataset)> {
-    let model = model_beside(path, args)?;
-    let data = rows_of(&model, args, weights, console)?;
+    let model = model_beside(path, source)?;
+    let data = rows_of(&model, source, weights, console)?;
     Ok((model, data))
 }
 
 /// As [`model`], where the rows come from another input.
-fn model_beside(path: &Path, args: &InputArgs) -> anyhow::Result<ModelFile> {
-    if is_stdio(path) && is_stdio(&args.input) {
+fn model_beside(path: &Path, source: Source<'_>) -> anyhow::Result<ModelFile> {
+    if is_stdio(path) && source.is_stdin() {
         return Err(Failure::Usage("model and rows cannot both come from standard input".to_owned()).into());
     }
     model(path)
 }
 
 /// The rows to evaluate a model on.
-fn rows_of(model: &ModelFile, args: &InputArgs, weights: Option<&str>, console: &Console) -> anyhow::Result<Dataset> {
-    let data = rows_with(args, weights, model.feature_names.as_deref(), console)?;
-    check_columns(model, &data).with_context(|| display(&args.input))?;
+fn rows_of(model: &ModelFile, source: Source<'_>, weights: Option<&str>, console: &Console) -> anyhow::Result<Dataset> {
+    let data = rows_with(source, weights, model.feature_names.as_deref(), console)?;
+    check_columns(model, &data).with_context(|| source.display())?;
     Ok(data)
 }
 
@@ -141,18 +197,23 @@ fn rows_of(model: &ModelFile, args: &InputArgs, weights: Option<&str>, console: 
 /// # Errors
 /// As [`model_and_rows`], and if the device is not available.
 pub(crate) fn model_rows_and_engine(
-    (path, args): (&Path, &InputArgs),
+    (path, source): (&Path, Source<'_>),
     weights: Option<&str>,
     engine: &EngineArgs,
     console: &Console,
 ) -> anyhow::Result<(ModelFile, Dataset, Opened)> {
-    let model = model_beside(path, args)?;
+    let model = model_beside(path, source)?;
     let (kind, k) = (model.mixture.covariance_type(), model.mixture.n_components());
     let work = move |shape, precision| Work::passes(shape, precision, kind, k, 1.0);
-    let opening = Opening::begin(engine, &args.input, &work);
-    let data = rows_of(&model, args, weights, console)?;
+    let opening = Opening::begin(engine, &source.files()?, &work);
+    let data = rows_of(&model, source, weights, console)?;
     let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
     Ok((model, data, opened))
+}
+
+/// The inputs of a command that reads a model and rows.
+pub(crate) fn with_model<'a>(files: &'a [PathBuf], model: &'a Path) -> Vec<&'a Path> {
+    files.iter().map(PathBuf::as_path).chain([model]).collect()
 }
 
 /// Checks that rows and model have the same columns.

@@ -9,7 +9,7 @@ use gmm_model::{CovarianceType, Dataset, Mixture, shown};
 use ndarray::Array2;
 use serde_json::{Value, json};
 
-use crate::args::{EngineArgs, InputArgs, covariance};
+use crate::args::{EngineArgs, OneInputArgs, covariance};
 use crate::exit::Failure;
 use crate::output::{self, Console, is_stdio};
 use crate::{input, opening, render};
@@ -32,7 +32,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct LoglikArgs {
     #[command(flatten)]
-    input: InputArgs,
+    input: OneInputArgs,
     /// Model files: json or safetensors; - is standard input
     #[arg(value_name = "PARAMS")]
     models: Vec<PathBuf>,
@@ -66,7 +66,7 @@ struct Sets {
 
 pub(crate) fn run(args: &LoglikArgs, console: &Console) -> anyhow::Result<()> {
     check(args)?;
-    let data = input::rows(&args.input, args.weights.as_deref(), console)?;
+    let data = input::rows(args.input.source(), args.weights.as_deref(), console)?;
     let sets = sets(args, &data)?;
     let work = sets.mixtures.first().map_or(Work::default(), |mixture| {
         let (shape, precision) = (data.rows().dim(), data.rows().precision());
@@ -123,7 +123,8 @@ fn check(args: &LoglikArgs) -> anyhow::Result<()> {
         let why = "--json and the table cannot both go to standard output: write the table to a file with -o";
         return Err(Failure::Usage(why.to_owned()).into());
     }
-    let inputs = || args.models.iter().chain([&args.input.input]).chain(&args.batch);
+    let rows = args.input.source().files()?;
+    let inputs = || args.models.iter().chain(&rows).chain(&args.batch);
     if inputs().filter(|path| is_stdio(path)).count() > 1 {
         return Err(Failure::Usage("only one input can come from standard input".to_owned()).into());
     }

@@ -31,6 +31,7 @@ mod sample;
 mod score;
 mod select;
 mod show;
+mod size;
 
 use std::process::ExitCode;
 

@@ -154,7 +154,7 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
         ))
         .into());
     }
-    let data = input::rows(&args.input, args.weights.as_deref(), console)?;
+    let data = input::rows(args.input.source(), args.weights.as_deref(), console)?;
     if let Relabel::Order { column } = args.relabel
         && column >= data.n_features()
     {

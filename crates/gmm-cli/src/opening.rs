@@ -1,6 +1,6 @@
 //! Opens the engine, a GPU while the rows are still being read.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 
 use gmm_host::{CudaEngine, Device, Error, Opened, Work, estimates};
@@ -19,14 +19,14 @@ pub(crate) struct Opening<'a> {
 }
 
 impl<'a> Opening<'a> {
-    /// Begins to open the GPU if it was asked for, or if a file of this size is likely to be enough work for it.
-    pub(crate) fn begin(args: &'a EngineArgs, input: &Path, work: WorkOf<'_>) -> Self {
+    /// Begins to open the GPU if it was asked for, or if files of this size are likely to be enough work for it.
+    pub(crate) fn begin(args: &'a EngineArgs, inputs: &[PathBuf], work: WorkOf<'_>) -> Self {
         // A path that cannot be read is reported without opening a GPU.
-        let is_there = is_stdio(input) || gmm_data::file_of(input).exists();
+        let is_there = inputs.iter().all(|input| is_stdio(input) || gmm_data::file_of(input).exists());
         let ordinal = match args.device {
             _ if !is_there => None,
             Device::Cuda(ordinal) => Some(ordinal),
-            Device::Auto if is_enough(args, input, work) => Some(0),
+            Device::Auto if is_enough(args, inputs, work) => Some(0),
             _ => None,
         };
         // The thread is joined, also after an error: the driver must not be opening while the program exits.
@@ -79,15 +79,16 @@ impl Drop for Opening<'_> {
     }
 }
 
-/// Whether the rows in a file of this size are clearly enough work for a GPU, whatever their number of columns.
-fn is_enough(args: &EngineArgs, input: &Path, work: WorkOf<'_>) -> bool {
+/// Whether the rows in files of this size are clearly enough work for a GPU, whatever their number of columns.
+fn is_enough(args: &EngineArgs, inputs: &[PathBuf], work: WorkOf<'_>) -> bool {
     /// Bytes of a number: 4 to 8 in binary files, about 10 in text.
     const BYTES: u64 = 10;
     /// Columns to assume: fewer mean less work per number for full covariances only.
     const COLUMNS: u64 = 8;
     /// By how much the GPU must be faster for an estimate from the size alone.
     const MARGIN: f64 = 1.5;
-    let bytes = std::fs::metadata(gmm_data::file_of(input)).map_or(0, |meta| meta.len());
+    let length = |input: &PathBuf| std::fs::metadata(gmm_data::file_of(input)).map_or(0, |meta| meta.len());
+    let bytes: u64 = inputs.iter().map(length).sum();
     let rows = usize::try_from(bytes / BYTES / COLUMNS).unwrap_or(usize::MAX);
     let found = estimates(&work((rows, COLUMNS as usize), Precision::F32), args.threads, false);
     MARGIN * found.gpu < found.cpu

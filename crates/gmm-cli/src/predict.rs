@@ -1,10 +1,11 @@
 //! `gmm predict`: the most likely component of each row, or its responsibilities.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gmm_data::{Column, Table};
-use gmm_host::evaluate;
+use gmm_data::{Column, Table, TableHead};
+use gmm_host::{Engine, evaluate};
+use gmm_model::{Dataset, Mixture, Precision};
 
 use crate::args::{EngineArgs, InputArgs};
 use crate::input;
@@ -38,16 +39,14 @@ pub(crate) struct PredictArgs {
 
 pub(crate) fn run(args: &PredictArgs, console: &Console) -> anyhow::Result<()> {
     output::check_table_path(&args.output)?;
-    output::check_apart(&args.output, &[&args.input.input, &args.model])?;
-    let (model, data, opened) = input::model_rows_and_engine((&args.model, &args.input), None, &args.engine, console)?;
+    output::check_apart(&args.output, &input::with_model(&args.input.source().files()?, &args.model))?;
+    let (model, data, opened) =
+        input::model_rows_and_engine((&args.model, args.input.source()), None, &args.engine, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let engine = opened.engine.as_ref();
     if args.proba {
-        let responsibilities = evaluate::responsibilities(engine, &model.mixture, &data, precision)?;
-        let names = (0..model.mixture.n_components()).map(|c| format!("proba_{c}")).collect();
-        let table = Table::with_names(responsibilities, names)?;
         let _whole = output::hold(&args.output);
-        gmm_data::write_table(&args.output, &table)?;
+        write_proba(&args.output, &model.mixture, &data, (engine, precision))?;
     } else {
         let labels = evaluate::labels(engine, &model.mixture, &data, precision)?;
         let labels = labels.as_slice().expect("contiguous");
@@ -56,4 +55,26 @@ pub(crate) fn run(args: &PredictArgs, console: &Console) -> anyhow::Result<()> {
     }
     console.note(|| format!("wrote {} rows", data.n_rows()));
     Ok(())
+}
+
+/// Writes the responsibilities, `(n, k)`: many of them a chunk of rows at a time, so that memory for one chunk suffices.
+fn write_proba(
+    path: &Path,
+    mixture: &Mixture,
+    data: &Dataset,
+    (engine, precision): (&dyn Engine, Precision),
+) -> anyhow::Result<()> {
+    /// Values that are evaluated at once, 64 MiB. The engine loads each chunk anew, which takes longer.
+    const AT_ONCE: usize = 1 << 23;
+    let (n, k) = (data.n_rows(), mixture.n_components());
+    let names: Vec<String> = (0..k).map(|c| format!("proba_{c}")).collect();
+    if n.saturating_mul(k) <= AT_ONCE {
+        let responsibilities = evaluate::responsibilities(engine, mixture, data, precision)?;
+        return Ok(gmm_data::write_table(path, &Table::with_names(responsibilities, names)?)?);
+    }
+    let head = TableHead { n, d: k, precision: Precision::F64, names: Some(names) };
+    gmm_data::write_table_chunks(path, &head, |first, rows| {
+        let chunk = Dataset::new(data.rows().copy_rows(first..first + rows))?;
+        anyhow::Ok(evaluate::responsibilities(engine, mixture, &chunk, precision)?.into())
+    })
 }

@@ -51,10 +51,14 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
     }
     if let Some(path) = &args.output {
         output::check_table_path(path)?;
-        output::check_apart(path, &[&args.input.input, &args.model])?;
+        output::check_apart(path, &input::with_model(&args.input.source().files()?, &args.model))?;
     }
-    let (model, data, opened) =
-        input::model_rows_and_engine((&args.model, &args.input), args.weights.as_deref(), &args.engine, console)?;
+    let (model, data, opened) = input::model_rows_and_engine(
+        (&args.model, args.input.source()),
+        args.weights.as_deref(),
+        &args.engine,
+        console,
+    )?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let engine = opened.engine.as_ref();
     let totals = if args.per_row {

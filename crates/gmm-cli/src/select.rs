@@ -1,7 +1,7 @@
 //! `gmm select`: selects the number of components and the covariance type by an information criterion.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use gmm_data::ModelFile;
@@ -64,15 +64,17 @@ pub(crate) struct SelectArgs {
 
 pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     let components = components(&args.k).map_err(|why| Failure::Usage(format!("-k {}: {why}", args.k)))?;
+    let files = args.input.source().files()?;
+    let inputs: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     if let Some(path) = &args.output {
         output::check_model_path(path)?;
-        output::check_apart(path, &[&args.input.input])?;
+        output::check_apart(path, &inputs)?;
         if args.json && is_stdio(path) {
             return Err(Failure::Usage("--json and -o - cannot both write to standard output".to_owned()).into());
         }
     }
     if let Some(path) = &args.plot {
-        plot::check_option(path, &args.input.input)?;
+        plot::check_option(path, &inputs)?;
     }
     let mut options = fit::em_options(&args.em, &args.engine, components[0]);
     options.init = args.init.clone();
@@ -85,8 +87,8 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         });
         fits.map(|options| Work::fit(shape, precision, &options)).fold(Work::default(), Work::and)
     };
-    let opening = Opening::begin(&args.engine, &args.input.input, &work);
-    let data = input::rows(&args.input, args.weights.as_deref(), console)?;
+    let opening = Opening::begin(&args.engine, &files, &work);
+    let data = input::rows(args.input.source(), args.weights.as_deref(), console)?;
     let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
 
     let runs = args.covariance.len() * components.len() * options.n_init;

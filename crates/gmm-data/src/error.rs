@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gmm_model::{ModelError, shown};
 
@@ -154,6 +154,21 @@ pub enum Problem {
         /// Bytes free.
         free: u128,
     },
+    /// Contents that exceed the memory that they may take, and for which there is no temporary file.
+    #[error(
+        "{what} needs {wanted} bytes, more than the memory that it may take, and cannot be in a temporary file in \
+         '{}': {why}; set TMPDIR to a folder with more room, or read fewer columns", folder.display()
+    )]
+    Disk {
+        /// What the file is for.
+        what: String,
+        /// Bytes needed.
+        wanted: u128,
+        /// The folder of temporary files.
+        folder: PathBuf,
+        /// The reason: the bytes that are free there, or the system's error.
+        why: String,
+    },
 }
 
 /// Columns that cannot be selected.
@@ -304,7 +319,7 @@ impl std::error::Error for FileError {
 impl FileError {
     /// Whether the file or stream itself failed (not found, disk full, closed pipe), as opposed to its contents.
     pub const fn is_io(&self) -> bool {
-        matches!(self.problem, Problem::Io(_))
+        matches!(self.problem, Problem::Io(_) | Problem::Disk { .. })
     }
 
     /// Whether the other end of a pipe was closed.

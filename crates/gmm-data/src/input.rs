@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::store::Store;
+
 /// A regular file, or bytes in memory. Clones share it, and no read moves a position that another read uses.
 #[derive(Clone)]
 pub(crate) enum Input {
@@ -54,9 +56,9 @@ impl Input {
     }
 }
 
-impl From<Vec<u8>> for Input {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self::Memory(bytes.into())
+impl From<Store<u8>> for Input {
+    fn from(bytes: Store<u8>) -> Self {
+        Self::Memory(Bytes::from_owner(bytes))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reads and writes data sets and models.
 //!
-//! - Tables: [`read_table`] reads csv, tsv, npy, npz, parquet and Arrow IPC into a [`Table`]. [`table_of_batches`]
+//! - Tables: [`read_table`] reads csv, tsv, npy, npz, parquet and Arrow IPC into a [`Table`], [`read_tables`] several
+//!   files into one. What exceeds [`ReadOptions::memory`] is written to a temporary file and mapped. [`table_of_batches`]
 //!   copies Arrow record batches that another library holds in memory. [`write_table`] and [`write_column`] write whole
 //!   tables and single columns; [`write_table_chunks`] writes a table too large for memory, chunk by chunk.
 //! - Models: [`read_model`] and [`write_model`] use JSON or safetensors. [`read_mixtures`] reads many mixtures from one
@@ -34,12 +35,18 @@ mod error;
 mod format;
 mod input;
 mod latched;
+mod mapped;
 mod memory;
 mod model;
 mod npy;
 mod parallel;
 mod read;
+mod rows;
+mod size;
+mod sources;
+mod spill;
 mod statistics;
+mod store;
 mod table;
 mod text;
 mod warning;
@@ -51,14 +58,19 @@ pub use columns::find_columns;
 pub use draws::{DrawsFile, check_draws_path, write_draws};
 pub use error::{ColumnError, FileError, Location, Problem};
 pub use format::Format;
+pub use memory::memory_limit;
 pub use model::{
     MODEL_FORMAT, MODEL_VERSION, ModelFile, model_to_json, model_to_safetensors, read_mixtures, read_model,
     read_model_bytes, stage_model, write_model,
 };
 pub use npy::npz::{Array, read_npz, read_npz_array};
 pub use read::{ReadOptions, file_of, read_bytes, read_stream, read_table};
+pub use rows::RowGatherer;
+pub use size::parse_size;
+pub use sources::{FilePart, JoinedTable, find_inputs, part_of, placed, read_tables};
+pub use spill::folder as temporary_folder;
 pub use statistics::{read_statistics, write_statistics};
-pub use table::Table;
+pub use table::{Storage, Table};
 pub use text::{Decimal, Separator};
 pub use warning::DataWarning;
 pub use write::{Column, write_column, write_csv, write_csv_column, write_table};

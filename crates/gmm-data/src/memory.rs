@@ -4,6 +4,56 @@ use std::io::Read;
 
 use crate::Problem;
 
+/// How many bytes of memory the numbers of a table may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// All that is free.
+    None,
+    /// Half of the free memory, divided by `parts`.
+    Free { parts: u64 },
+    /// These bytes, as far as they are free.
+    Bytes(u64),
+}
+
+impl Limit {
+    /// The limit that a user gave, else half of the free memory.
+    pub(crate) fn of(given: Option<u64>) -> Self {
+        given.map_or(Self::Free { parts: 1 }, Self::Bytes)
+    }
+
+    /// The limit for what is in memory beside the numbers for a while: an eighth.
+    pub(crate) fn beside(self) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::Free { parts } => Self::Free { parts: 8 * parts },
+            Self::Bytes(bytes) => Self::Bytes(bytes / 8),
+        }
+    }
+
+    /// Bytes that may be in memory, if `held` of them are already; no exact number if it is more than `wanted`.
+    pub(crate) fn fitting(self, held: u128, wanted: u128) -> u128 {
+        // Little is not worth asking the system for.
+        let free = || if wanted <= SMALL { None } else { available() };
+        let all = || free().map_or(u128::MAX, |free| held + u128::from(free));
+        match self {
+            Self::None => all(),
+            Self::Bytes(bytes) => u128::from(bytes).min(all()),
+            Self::Free { parts } => all() / u128::from(2 * parts),
+        }
+    }
+}
+
+/// Bytes that the numbers of a table may take in memory if `given` is the limit that the user gave
+/// ([`ReadOptions::memory`](crate::ReadOptions::memory)): the given bytes as far as they are free, else half of the free
+/// memory. `None` if neither is known.
+pub fn memory_limit(given: Option<u64>) -> Option<u64> {
+    match (given, available()) {
+        (Some(given), Some(free)) => Some(given.min(free)),
+        (None, Some(free)) => Some(free / 2),
+        (given, None) => given,
+    }
+}
+
 /// Requests up to this many bytes are not checked: a check reads files of the operating system.
 const SMALL: u128 = 1 << 20;
 

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::compressed::Compression;
 use crate::error::Fault;
 use crate::input::Input;
+use crate::memory::Limit;
+use crate::store::Store;
 use crate::{Decimal, FileError, Format, Problem, Separator, Table, columnar, content, memory, npy, text};
 
 /// How to read a table. The default reads all columns, in the format that the file's extension names.
@@ -35,6 +37,10 @@ pub struct ReadOptions {
     pub decimal: Option<Decimal>,
     /// The format. `None` detects it: by the extension, or for a stream by the first bytes.
     pub format: Option<Format>,
+    /// Bytes of memory that the matrix may take. A larger one is written to a temporary file without a name, which is
+    /// mapped into memory, in the folder `TMPDIR` or the system's; its values have the same bits. `None` allows half of the
+    /// free memory, and all of it if no temporary file can be written. See also [`memory_limit`](crate::memory_limit).
+    pub memory: Option<u64>,
 }
 
 const STDIN: &str = "<stdin>";
@@ -82,8 +88,9 @@ pub fn read_table(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Table
 /// As [`read_table`].
 ///
 /// Cost: as [`read_table`]. In addition, npz, parquet and Arrow's file form are buffered whole in memory beside the matrix,
-/// because they must be read out of order, and of Arrow's stream form a record batch at a time; for npy in Fortran order,
-/// memory peaks at twice the matrix. For text it peaks an eighth above the matrix, or at twice the matrix where the
+/// because they must be read out of order, and of Arrow's stream form a record batch at a time; npy in Fortran order is
+/// held twice. What is held beside the matrix goes to a temporary file if it exceeds an eighth of
+/// [`ReadOptions::memory`]. For text it peaks an eighth above the matrix, or at twice the matrix where the
 /// allocator has to move it as it grows.
 pub fn read_stream(reader: impl Read, name: &str, options: &ReadOptions) -> Result<Table, FileError> {
     from_stream(reader, None, options.format, options).map(|table| table.of(name)).map_err(|fault| fault.in_named(name))
@@ -132,11 +139,25 @@ fn from_plain(
     let table = match format {
         Format::Csv | Format::Tsv | Format::Txt => text::read(whole, size, format, options),
         Format::Npy => npy::read_stream(whole, options),
-        Format::Npz => npy::npz::read_table(Cursor::new(memory::read_all(whole, 0, "the stream")?), options),
-        Format::Parquet => columnar::read_parquet(&memory::read_all(whole, 0, "the stream")?.into(), options),
+        Format::Npz => npy::npz::read_table(Cursor::new(read_whole(whole, options)?), options),
+        Format::Parquet => columnar::read_parquet(&read_whole(whole, options)?.into(), options),
         Format::Arrow => columnar::read_arrow_stream(whole, options),
     };
     table.map_err(|fault| content::explained(fault, format, &start))
+}
+
+/// Reads a stream whole: to a temporary file, if it is large beside the matrix.
+pub(crate) fn read_whole(mut reader: impl Read, options: &ReadOptions) -> Result<Store<u8>, Problem> {
+    let mut bytes = Store::new(options.limit().beside(), "the stream");
+    let mut block = vec![0; BUFFER];
+    loop {
+        match reader.read(&mut block) {
+            Ok(0) => return Ok(bytes),
+            Ok(len) => bytes.extend_from_slice(&block[..len])?,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
 }
 
 /// Returns the file part of a path that may also name an array, `FILE.npz:NAME`.
@@ -215,6 +236,10 @@ impl ReadOptions {
     pub fn with_columns<S: Into<String>>(mut self, columns: impl IntoIterator<Item = S>) -> Self {
         self.columns = Some(columns.into_iter().map(Into::into).collect());
         self
+    }
+
+    pub(crate) fn limit(&self) -> Limit {
+        Limit::of(self.memory)
     }
 }
 

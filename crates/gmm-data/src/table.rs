@@ -1,10 +1,12 @@
 //! A table as read from a file: rows, columns and column names.
 
-use gmm_model::{DataError, Dataset, Matrix};
+use gmm_model::{DataError, Dataset, Matrix, RowArray};
 use ndarray::Axis;
 
 pub(crate) use crate::columns::find_columns;
-use crate::{ColumnError, DataWarning};
+use crate::memory::Limit;
+use crate::store::{Cell, Store};
+use crate::{ColumnError, DataWarning, Problem};
 
 /// An `(n, d)` matrix, its `d` column names if the file has them, and the reader's warnings. Values may be NaN or
 /// infinite: [`Dataset`] is the checked form.
@@ -17,12 +19,26 @@ pub struct Table {
     /// Warnings that something may not have been read as intended. Programs that show the table to a user must show
     /// these too.
     pub warnings: Vec<DataWarning>,
+    /// Where the values are.
+    pub storage: Storage,
+}
+
+/// Where the values of a table are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Storage {
+    /// In memory.
+    #[default]
+    Memory,
+    /// In the file itself, mapped into memory.
+    MappedFile,
+    /// In a temporary file, mapped into memory.
+    TemporaryFile,
 }
 
 impl Table {
     /// A table without column names.
     pub fn new(matrix: impl Into<Matrix>) -> Self {
-        Self { matrix: matrix.into(), names: None, warnings: Vec::new() }
+        Self { matrix: matrix.into(), names: None, warnings: Vec::new(), storage: Storage::Memory }
     }
 
     /// A table with column names.
@@ -35,7 +51,7 @@ impl Table {
         if names.len() != d {
             return Err(DataError::NameLength { found: names.len(), d });
         }
-        Ok(Self { matrix, names: Some(names), warnings: Vec::new() })
+        Ok(Self { names: Some(names), ..Self::new(matrix) })
     }
 
     /// Number of rows, `n`.
@@ -63,7 +79,19 @@ impl Table {
     /// # Errors
     /// As [`indices`](Self::indices). Cost: one copy of the selected columns.
     pub fn select<S: AsRef<str>>(&self, wanted: &[S]) -> Result<Self, ColumnError> {
-        Ok(self.keep(&self.indices(wanted)?))
+        let indices = self.indices(wanted)?;
+        let matrix = self.matrix.select_columns(&indices);
+        Ok(Self { matrix, names: self.names_of(&indices), warnings: self.warnings.clone(), storage: Storage::Memory })
+    }
+
+    /// As [`select`](Self::select), where `memory` limits the copy as [`ReadOptions::memory`](crate::ReadOptions::memory)
+    /// does. If all columns are selected in their order, nothing is copied.
+    ///
+    /// # Errors
+    /// As [`select`](Self::select); [`Problem::Memory`] or [`Problem::Disk`] if there is no room for the copy.
+    pub fn select_within<S: AsRef<str>>(self, wanted: &[S], memory: Option<u64>) -> Result<Self, Problem> {
+        let indices = self.indices(wanted)?;
+        self.keep(&indices, Limit::of(memory))
     }
 
     /// Removes one column, such as row weights, and returns its values.
@@ -72,30 +100,45 @@ impl Table {
     /// As [`indices`](Self::indices); also if no column would be left. On error `self` is unchanged.
     pub fn take_column(&mut self, wanted: &str) -> Result<Vec<f64>, ColumnError> {
         let index = self.indices(&[wanted])?[0];
-        self.take(index)
+        self.check_others()?;
+        let column = self.column(index);
+        let rest: Vec<usize> = (0..self.n_columns()).filter(|&i| i != index).collect();
+        *self = Self {
+            matrix: self.matrix.select_columns(&rest),
+            names: self.names_of(&rest),
+            warnings: std::mem::take(&mut self.warnings),
+            storage: Storage::Memory,
+        };
+        Ok(column)
     }
 
-    /// Removes the last column and returns its values; [`ReadOptions::last`](crate::ReadOptions::last) puts a column
-    /// there.
+    /// Removes the last column, where [`ReadOptions::last`](crate::ReadOptions::last) puts it, and returns the others and
+    /// its values. Values in memory are moved in place; others are copied, within `memory` as
+    /// [`ReadOptions::memory`](crate::ReadOptions::memory) defines it.
     ///
     /// # Errors
-    /// [`ColumnError::None`] if no column would be left. On error `self` is unchanged.
-    pub fn take_last(&mut self) -> Result<Vec<f64>, ColumnError> {
-        self.take(self.n_columns().saturating_sub(1))
+    /// [`ColumnError::None`] if no column would be left; [`Problem::Memory`] or [`Problem::Disk`] if there is no room for
+    /// the copy.
+    pub fn split_last(self, memory: Option<u64>) -> Result<(Self, Vec<f64>), Problem> {
+        self.check_others()?;
+        let last = self.n_columns() - 1;
+        let column = self.column(last);
+        let rest: Vec<usize> = (0..last).collect();
+        Ok((self.keep(&rest, Limit::of(memory))?, column))
     }
 
-    fn take(&mut self, index: usize) -> Result<Vec<f64>, ColumnError> {
-        let d = self.n_columns();
-        if d < 2 {
-            return Err(ColumnError::None { available: self.names.clone().unwrap_or_default(), d });
+    fn check_others(&self) -> Result<(), ColumnError> {
+        match self.n_columns() {
+            d @ ..2 => Err(ColumnError::None { available: self.names.clone().unwrap_or_default(), d }),
+            _ => Ok(()),
         }
-        let column = match &self.matrix {
+    }
+
+    fn column(&self, index: usize) -> Vec<f64> {
+        match &self.matrix {
             Matrix::F32(a) => a.index_axis(Axis(1), index).iter().map(|&v| f64::from(v)).collect(),
             Matrix::F64(a) => a.index_axis(Axis(1), index).to_vec(),
-        };
-        let rest: Vec<usize> = (0..d).filter(|&i| i != index).collect();
-        *self = self.keep(&rest);
-        Ok(column)
+        }
     }
 
     /// Converts the table to the checked form, with the names.
@@ -116,8 +159,48 @@ impl Table {
         self
     }
 
-    pub(crate) fn keep(&self, indices: &[usize]) -> Self {
-        let names = self.names.as_ref().map(|names| indices.iter().map(|&i| names[i].clone()).collect());
-        Self { matrix: self.matrix.select_columns(indices), names, warnings: self.warnings.clone() }
+    /// The columns of these indices, in that order.
+    pub(crate) fn keep(mut self, indices: &[usize], limit: Limit) -> Result<Self, Problem> {
+        if !indices.iter().copied().eq(0..self.n_columns()) {
+            self.names = self.names_of(indices);
+            (self.matrix, self.storage) = match self.matrix {
+                Matrix::F32(rows) => kept(rows, indices, limit)?,
+                Matrix::F64(rows) => kept(rows, indices, limit)?,
+            };
+        }
+        Ok(self)
     }
+
+    fn names_of(&self, indices: &[usize]) -> Option<Vec<String>> {
+        self.names.as_ref().map(|names| indices.iter().map(|&i| names[i].clone()).collect())
+    }
+}
+
+/// The columns of these indices. An array in memory that belongs to no one else is reused.
+fn kept<T: Cell>(rows: RowArray<T>, indices: &[usize], limit: Limit) -> Result<(Matrix, Storage), Problem>
+where
+    Matrix: From<RowArray<T>>,
+{
+    const WHAT: &str = "the table";
+    let ((n, d), width) = (rows.dim(), indices.len());
+    let rises = indices.is_sorted();
+    if rises && !rows.is_shared() {
+        let (mut values, start) = rows.into_owned().into_raw_vec_and_offset();
+        let start = start.unwrap_or(0);
+        for row in 0..n {
+            // No value moves to a place from which one is still to be read, since the indices rise.
+            for (slot, &column) in indices.iter().enumerate() {
+                values[row * width + slot] = values[start + row * d + column];
+            }
+        }
+        values.truncate(n * width);
+        return Store::of_vec(values, limit, WHAT).into_matrix((n, width));
+    }
+    let mut store = Store::zeros(n * width, limit, WHAT)?;
+    for (row, out) in rows.outer_iter().zip(store.chunks_exact_mut(width.max(1))) {
+        for (slot, &column) in out.iter_mut().zip(indices) {
+            *slot = row[column];
+        }
+    }
+    store.into_matrix((n, width))
 }

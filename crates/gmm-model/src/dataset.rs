@@ -185,6 +185,17 @@ impl Matrix {
         }
     }
 
+    /// A copy of consecutive rows.
+    ///
+    /// # Panics
+    /// If the range ends after `n`.
+    pub fn copy_rows(&self, rows: Range<usize>) -> Self {
+        match self {
+            Self::F32(a) => Self::from(a.slice(ndarray::s![rows, ..]).to_owned()),
+            Self::F64(a) => Self::from(a.slice(ndarray::s![rows, ..]).to_owned()),
+        }
+    }
+
     fn first_not_finite(&self) -> Option<(usize, usize, f64)> {
         fn first<T: Copy + Sync>(a: &RowArray<T>, finite: impl Fn(T) -> bool + Sync) -> Option<(usize, usize)> {
             // Row and column are computed only if there is a value to report.
@@ -266,6 +277,7 @@ pub struct Dataset {
     names: Option<Vec<String>>,
     /// First row of each part after the first.
     later_parts: Vec<usize>,
+    in_place: bool,
 }
 
 impl Dataset {
@@ -283,7 +295,7 @@ impl Dataset {
             return Err(DataError::NotFinite { row, column, value });
         }
         // Engines may then keep the rows without a copy.
-        Ok(Self { rows: rows.into_shared(), weights: None, names: None, later_parts: Vec::new() })
+        Ok(Self { rows: rows.into_shared(), weights: None, names: None, later_parts: Vec::new(), in_place: false })
     }
 
     /// Attaches row weights, `(n,)`.
@@ -324,6 +336,20 @@ impl Dataset {
         self
     }
 
+    /// Asks engines on the host to read the rows where they are in every pass, and to make no copy of them in a layout of
+    /// their own. A pass then takes longer, with the same bits. For rows beside whose memory a copy has no room, such as
+    /// those in a mapped file.
+    #[must_use]
+    pub const fn kept_in_place(mut self) -> Self {
+        self.in_place = true;
+        self
+    }
+
+    /// Whether engines are asked to make no copy of the rows.
+    pub const fn is_kept_in_place(&self) -> bool {
+        self.in_place
+    }
+
     /// The rows of each part, in order; all rows if there is one part.
     pub fn parts(&self) -> impl Iterator<Item = Range<usize>> {
         let starts = std::iter::once(0).chain(self.later_parts.iter().copied());
@@ -343,6 +369,7 @@ impl Dataset {
             weights: self.weights.as_ref().map(|all| Arc::new(all[rows].to_vec())),
             names: self.names.clone(),
             later_parts: Vec::new(),
+            in_place: self.in_place,
         }
     }
 
@@ -358,6 +385,7 @@ impl Dataset {
             weights: Some(Arc::new(present.iter().map(|&row| weights[row]).collect())),
             names: self.names.clone(),
             later_parts,
+            in_place: self.in_place,
         })
     }
 

@@ -11,16 +11,24 @@ pub fn available() -> Option<u64> {
     available_under(Path::new("/"))
 }
 
+/// Bytes of address space that this process can still use, for example to map a file, if it has such a limit (Linux).
+pub fn address_space() -> Option<u64> {
+    left(Path::new("/"), "Max address space", "VmSize:")
+}
+
 /// [`available`] with `root` in place of `/`.
 fn available_under(root: &Path) -> Option<u64> {
     let machine = kib(&root.join("proc/meminfo"), "MemAvailable:");
     let limits = [("Max address space", "VmSize:"), ("Max data size", "VmData:")];
-    let limits = limits.into_iter().map(|(limit, used)| {
-        let limit = number(&root.join("proc/self/limits"), limit)?;
-        Some(limit.saturating_sub(kib(&root.join("proc/self/status"), used).unwrap_or(0)))
-    });
+    let limits = limits.into_iter().map(|(limit, used)| left(root, limit, used));
     let groups = groups(root).into_iter().map(|(group, version)| free_in_group(&group, version));
     std::iter::once(machine).chain(limits).chain(groups).flatten().min()
+}
+
+/// Bytes left under a limit of the process; `None` if it has no such limit.
+fn left(root: &Path, limit: &str, used: &str) -> Option<u64> {
+    let limit = number(&root.join("proc/self/limits"), limit)?;
+    Some(limit.saturating_sub(kib(&root.join("proc/self/status"), used).unwrap_or(0)))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -50,6 +50,7 @@ pub(crate) fn raise_file(py: Python<'_>, error: &FileError) -> PyErr {
             let text = text.split(" (os error").next().unwrap_or_default().to_owned();
             return PyOSError::new_err((code, text, error.path.clone()));
         }
+        Problem::Disk { .. } => return PyOSError::new_err(error.to_string()),
         Problem::Extension { .. } | Problem::ReadOnly { .. } => "ParameterError",
         Problem::Memory { .. } => "OutOfMemoryError",
         _ => "FileError",

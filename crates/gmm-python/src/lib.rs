@@ -23,6 +23,7 @@ mod products;
 mod rows;
 mod sample;
 mod select;
+mod sources;
 mod statistics;
 mod stoppable;
 mod supervise;
@@ -50,6 +51,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(select::select, module)?)?;
     module.add_function(wrap_pyfunction!(files::read_model, module)?)?;
     module.add_function(wrap_pyfunction!(files::write_model, module)?)?;
+    module.add_function(wrap_pyfunction!(sources::read_tables, module)?)?;
+    module.add_function(wrap_pyfunction!(sources::memory_size, module)?)?;
+    module.add_class::<sources::Gatherer>()?;
     module.add_function(wrap_pyfunction!(evaluate::log_densities, module)?)?;
     module.add_function(wrap_pyfunction!(evaluate::responsibilities, module)?)?;
     module.add_function(wrap_pyfunction!(evaluate::evaluate_there, module)?)?;

@@ -46,8 +46,8 @@ impl DrawsOutput {
             name.into()
         });
         output::check_checkpoint(&path)?;
-        let inputs: Vec<&Path> =
-            [Some(&args.input.input), args.prior.as_ref()].into_iter().flatten().map(PathBuf::as_path).collect();
+        let rows = args.input.source().files()?;
+        let inputs: Vec<&Path> = rows.iter().chain(&args.prior).map(PathBuf::as_path).collect();
         output::check_apart(&args.output, &inputs)?;
         output::check_apart(&path, &inputs)?;
         if output::is_same(&path, &args.output) {

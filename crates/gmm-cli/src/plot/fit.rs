@@ -1,11 +1,11 @@
 //! `gmm plot fit`: plots rows as points and components as ellipses.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use gmm_data::{ColumnError, find_columns};
 use gmm_host::{CpuEngine, evaluate};
-use gmm_model::{Dataset, Mixture, shown};
+use gmm_model::{Dataset, Mixture};
 use gmm_plot::{Fit, MOST_POINTS, NAMED, Picture, drawn, points_of};
 
 use super::OutputArgs;
@@ -55,8 +55,8 @@ pub(crate) struct FitArgs {
 }
 
 pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
-    args.output.check(&[&args.model, &args.input.input])?;
-    let (model, data) = input::model_and_rows(&args.model, &args.input, args.weights.as_deref(), console)?;
+    args.output.check(&input::with_model(&args.input.source().files()?, &args.model))?;
+    let (model, data) = input::model_and_rows(&args.model, args.input.source(), args.weights.as_deref(), console)?;
     let d = model.mixture.n_features();
     let names = model.feature_names.as_deref().or(data.names());
     let columns = match &args.axes {
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     let units = args.units.as_ref().map_or(&[][..], |Words(units)| units);
     let titles = titles(units, names, d).map_err(|e| Failure::Usage(format!("--units: {e}")))?;
     let names = if units.is_empty() { names } else { Some(titles.as_slice()) };
-    let what = What { names, columns, points: args.points, seed: args.seed, source: &args.input.input };
+    let what = What { names, columns, points: args.points, seed: args.seed, source: args.input.source().caption() };
     args.output.write(&picture(&model.mixture, &data, &what, console)?, console)
 }
 
@@ -82,8 +82,8 @@ pub(crate) struct What<'a> {
     pub(crate) points: Option<usize>,
     /// Seed for choosing the rows to draw.
     pub(crate) seed: u64,
-    /// File of the rows.
-    pub(crate) source: &'a Path,
+    /// File of the rows, for the caption.
+    pub(crate) source: String,
 }
 
 /// Draws rows and mixture.
@@ -112,7 +112,7 @@ pub(crate) fn picture(
     let points = Dataset::new(data.rows().select_rows(&rows))?;
     // For a few thousand rows, opening a GPU would take longer than this evaluation.
     let responsibilities = evaluate::responsibilities(&CpuEngine::new(1)?, mixture, &points, data.rows().precision())?;
-    let mut note = format!("{}, {n} rows", file_name(what.source));
+    let mut note = format!("{}, {n} rows", what.source);
     if rows.len() < n && columns.len() > 1 {
         note += &format!(", {} of them drawn (seed {})", rows.len(), what.seed);
     }
@@ -136,17 +136,6 @@ pub(crate) fn picture(
         note,
     };
     Ok(gmm_plot::fit(&fit)?)
-}
-
-/// The file name of a path, for the caption of a plot.
-fn file_name(path: &Path) -> String {
-    path.file_name().map_or_else(
-        || input::display(path),
-        |name| match name.to_string_lossy().as_ref() {
-            "-" => "standard input".to_owned(),
-            name => shown(name).into_owned(),
-        },
-    )
 }
 
 fn all_names(names: Option<&[String]>, d: usize) -> Vec<String> {

@@ -101,12 +101,12 @@ pub(crate) fn check(path: &Path) -> Result<(), FileError> {
 ///
 /// # Errors
 /// As [`check`]; and if `path` is standard output, which is used for the results.
-pub(crate) fn check_option(path: &Path, input: &Path) -> anyhow::Result<()> {
+pub(crate) fn check_option(path: &Path, inputs: &[&Path]) -> anyhow::Result<()> {
     if is_stdio(path) {
         return Err(Failure::Usage("--plot cannot write to standard output: give a file".to_owned()).into());
     }
     check(path)?;
-    Ok(output::check_apart(path, &[input])?)
+    Ok(output::check_apart(path, inputs)?)
 }
 
 /// Writes the plot of a `--plot` option.

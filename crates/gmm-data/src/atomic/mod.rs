@@ -224,13 +224,13 @@ pub fn check_room(path: &Path, least: u128) -> Result<(), FileError> {
 
 /// Free bytes, available to an unprivileged user, on the folder's disk.
 #[cfg(unix)]
-fn free(folder: &Path) -> Option<u128> {
+pub(crate) fn free(folder: &Path) -> Option<u128> {
     let disk = rustix::fs::statvfs(folder).ok()?;
     Some(u128::from(disk.f_bavail) * u128::from(disk.f_frsize))
 }
 
 #[cfg(not(unix))]
-const fn free(_folder: &Path) -> Option<u128> {
+pub(crate) const fn free(_folder: &Path) -> Option<u128> {
     None
 }
 

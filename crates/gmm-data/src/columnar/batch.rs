@@ -6,6 +6,7 @@ use arrow_schema::{DataType, Field, Schema};
 use serde_json::Value as Json;
 
 use crate::error::Fault;
+use crate::memory::Limit;
 use crate::table::find_columns;
 use crate::{DataWarning, Location, Problem, ReadOptions, Table};
 
@@ -21,6 +22,8 @@ pub(super) struct Plan {
     /// The selected columns, if single elements of lists are among them.
     chosen: Option<Vec<Pick>>,
     pub(super) warnings: Vec<DataWarning>,
+    /// How much memory the table may take.
+    pub(super) limit: Limit,
 }
 
 /// A column of the table, or all columns of a field.
@@ -77,7 +80,7 @@ impl Plan {
             return Err(Fault { place: Box::new(place), problem });
         }
         let (widths, names) = (widths, fields.iter().map(|&i| all[i].clone()).collect());
-        Ok(Self { fields, names, widths, single, chosen, warnings })
+        Ok(Self { fields, names, widths, single, chosen, warnings, limit: options.limit() })
     }
 
     /// The same fields in the file's order, which is the order in which a projecting reader returns them.
@@ -108,7 +111,8 @@ impl Plan {
                 }
             }
         }
-        Ok(table.select(&words).map_err(Problem::from)?)
+        let indices = table.indices(&words).map_err(Problem::from)?;
+        Ok(table.keep(&indices, self.limit)?)
     }
 
     pub(super) fn fault(&self, field: usize, row: Option<usize>, problem: Problem) -> Fault {

@@ -2,12 +2,12 @@
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use gmm_model::Matrix;
-use ndarray::Array2;
 
 use super::batch::Plan;
 use super::values::{Value, flatten};
 use crate::error::Fault;
-use crate::{Problem, Table, memory, parallel};
+use crate::store::Store;
+use crate::{Problem, Storage, Table, parallel};
 
 /// The purpose of the memory, for error messages.
 const TABLE: &str = "the table";
@@ -33,7 +33,13 @@ impl Plan {
         n: usize,
     ) -> Result<Table, Fault> {
         let d: usize = self.widths.iter().map(|width| width.unwrap_or(1)).sum();
-        memory::check(TABLE, n as u128 * d as u128 * if self.single { 4 } else { 8 })?;
+        // Refused before anything is decoded.
+        let values = n.checked_mul(d).ok_or_else(|| Problem::Corrupt("too many values".to_owned()))?;
+        if self.single {
+            Store::<f32>::new(self.limit, TABLE).check(values)?;
+        } else {
+            Store::<f64>::new(self.limit, TABLE).check(values)?;
+        }
         let table = self.gather(batches, n)?;
         if table.n_rows() != n {
             return Err(Problem::Corrupt(format!("the file declares {n} rows but has {}", table.n_rows())).into());
@@ -71,18 +77,19 @@ impl Plan {
         let n = rows.iter().try_fold(0usize, |n, rows| n.checked_add(*rows))?;
         // Each thread decodes a part of its own beside the matrix.
         let matrix_bytes = n as u128 * d as u128 * if self.single { 4 } else { 8 };
-        let free = memory::available().map_or(u128::MAX, u128::from).saturating_sub(matrix_bytes);
+        let held = if matrix_bytes <= self.limit.fitting(0, matrix_bytes) { matrix_bytes } else { 0 };
+        let free = self.limit.fitting(0, u128::MAX).saturating_sub(held).max(self.limit.beside().fitting(0, u128::MAX));
         let fitting = usize::try_from(free / part_bytes.max(1)).unwrap_or(usize::MAX);
         let threads = parallel::threads(rows.len()).min(fitting);
         if threads < 2 || n.checked_mul(d)? < SMALL {
             return None;
         }
         let matrix = if self.single {
-            Matrix::from(self.parts::<f32>(rows, (n, d), threads, decode)?)
+            self.parts::<f32>(rows, (n, d), threads, decode)?.into_matrix((n, d))
         } else {
-            Matrix::from(self.parts::<f64>(rows, (n, d), threads, decode)?)
+            self.parts::<f64>(rows, (n, d), threads, decode)?.into_matrix((n, d))
         };
-        self.pick(self.named(matrix, &self.widths)).ok()
+        self.pick(self.named(matrix.ok()?, &self.widths)).ok()
     }
 
     fn parts<T: Value + Send>(
@@ -91,8 +98,8 @@ impl Plan {
         (n, d): (usize, usize),
         threads: usize,
         decode: impl Fn(usize, &mut Receive<'_>) -> Result<(), Fault> + Sync,
-    ) -> Option<Array2<T>> {
-        let mut values = memory::zeros::<T>(n * d, TABLE).ok()?;
+    ) -> Option<Store<T>> {
+        let mut values = Store::<T>::zeros(n * d, self.limit, TABLE).ok()?;
         let mut rest = &mut values[..];
         let mut tasks = Vec::with_capacity(rows.len());
         for (part, rows) in rows.iter().enumerate() {
@@ -113,7 +120,7 @@ impl Plan {
             if filled == out.len() { Ok(()) } else { Err(short()) }
         })
         .ok()?;
-        Array2::from_shape_vec((n, d), values).ok()
+        Some(values)
     }
 
     /// Gathers the rows of all batches; `expected` is the total number of rows expected.
@@ -124,9 +131,11 @@ impl Plan {
     ) -> Result<Table, Fault> {
         let mut widths = self.widths.clone();
         let matrix = if self.single {
-            Matrix::from(self.gather_as::<f32>(batches, expected, &mut widths)?)
+            let (values, shape) = self.gather_as::<f32>(batches, expected, &mut widths)?;
+            values.into_matrix(shape)?
         } else {
-            Matrix::from(self.gather_as::<f64>(batches, expected, &mut widths)?)
+            let (values, shape) = self.gather_as::<f64>(batches, expected, &mut widths)?;
+            values.into_matrix(shape)?
         };
         Ok(self.named(matrix, &widths))
     }
@@ -136,8 +145,8 @@ impl Plan {
         batches: impl Iterator<Item = Result<RecordBatch, Fault>>,
         expected: usize,
         widths: &mut [Option<usize>],
-    ) -> Result<Array2<T>, Fault> {
-        let (mut values, mut n) = (Vec::<T>::new(), 0);
+    ) -> Result<(Store<T>, (usize, usize)), Fault> {
+        let (mut values, mut n) = (Store::<T>::new(self.limit, TABLE), 0);
         for batch in batches {
             let batch = batch?;
             let rows = batch.num_rows();
@@ -149,15 +158,13 @@ impl Plan {
             let grown = rows.checked_mul(d).ok_or_else(|| Problem::Corrupt("too many values".to_owned()))?;
             // The first batch reserves memory for all rows.
             let room = if n == 0 { expected.max(rows).saturating_mul(d) } else { grown };
-            memory::reserve(&mut values, room, TABLE)?;
+            values.reserve(room)?;
             let start = values.len();
-            values.resize(start + grown, T::default());
+            values.resize(start + grown)?;
             self.place(&arrays, n, &mut values[start..])?;
             n += rows;
         }
-        values.shrink_to_fit();
-        let shape = (n, widths.iter().map(|width| width.unwrap_or(1)).sum());
-        Array2::from_shape_vec(shape, values).map_err(|e| Problem::Corrupt(format!("shape {shape:?}: {e}")).into())
+        Ok((values, (n, widths.iter().map(|width| width.unwrap_or(1)).sum())))
     }
 
     /// The numbers of each field in a batch, whose first row is the table's row `first`. Sets unknown widths.
@@ -201,7 +208,7 @@ impl Plan {
     }
 
     /// The table, with the names of its columns.
-    fn named(&self, matrix: Matrix, widths: &[Option<usize>]) -> Table {
+    fn named(&self, (matrix, storage): (Matrix, Storage), widths: &[Option<usize>]) -> Table {
         let names = self.names.iter().zip(widths).zip(&self.widths);
         let names: Vec<String> = names
             .flat_map(|((name, &width), &known)| match width {
@@ -209,6 +216,6 @@ impl Plan {
                 width => (0..width.unwrap_or(1)).map(|i| format!("{name}[{i}]")).collect(),
             })
             .collect();
-        Table { matrix, names: Some(names), warnings: self.warnings.clone() }
+        Table { matrix, names: Some(names), warnings: self.warnings.clone(), storage }
     }
 }

@@ -18,7 +18,8 @@ use super::message::CONTINUATION;
 use super::pages::check_pages;
 use crate::error::{Fault, first_line};
 use crate::input::Input;
-use crate::{Problem, ReadOptions, Table, memory};
+use crate::read::read_whole;
+use crate::{Problem, ReadOptions, Table};
 
 /// Reads a Parquet file, on all cores if it has several row groups.
 pub(crate) fn read_parquet(input: &Input, options: &ReadOptions) -> Result<Table, Fault> {
@@ -96,7 +97,7 @@ pub(crate) fn read_arrow_stream(mut reader: impl BufRead, options: &ReadOptions)
     if reader.fill_buf()?.starts_with(&CONTINUATION) {
         contained(|| super::ipc_stream::read(reader, options))
     } else {
-        read_arrow(&memory::read_all(reader, 0, "the stream")?.into(), options)
+        read_arrow(&read_whole(reader, options)?.into(), options)
     }
 }
 

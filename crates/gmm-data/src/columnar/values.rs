@@ -11,6 +11,7 @@ use arrow_select::take::take;
 
 use crate::Problem;
 use crate::error::first_line;
+use crate::store::Cell;
 
 /// A problem with a column, and the index of the offending value (for [`flatten`], of the row) if there is one.
 pub(super) type Wrong = (Option<usize>, Problem);
@@ -66,7 +67,7 @@ fn list<O: OffsetSizeTrait>(list: &GenericListArray<O>, width: Option<usize>) ->
 }
 
 /// A type that columns are converted to.
-pub(super) trait Value: Copy + Default {
+pub(super) trait Value: Cell {
     /// Writes the values of a numeric array without nulls to the slots.
     fn fill<'a>(array: &ArrayRef, slots: impl Iterator<Item = &'a mut Self>) -> Result<(), Wrong>
     where

@@ -3,31 +3,31 @@
 use super::grid::Grid;
 use super::header::Header;
 use super::number::Number;
-use super::values::{BLOCK, Values, WHAT};
+use super::values::{BLOCK, TILE, Values, WHAT};
 use crate::error::Fault;
 use crate::input::Input;
-use crate::{memory, parallel};
+use crate::memory::Limit;
+use crate::parallel;
+use crate::store::Store;
 
 /// Values of the matrix per task. Reading fewer takes less time than starting a thread.
 const SHARE: usize = 1 << 19;
 
-/// Values of the matrix that are transposed together: 256 KiB of `f64` stay in the L2 cache.
-const TILE: usize = 1 << 15;
-
 /// Reads the selected columns in row-major order. The header agrees with the file's length.
-pub(super) fn read_rows(input: &Input, header: &Header, grid: &Grid<'_>) -> Result<Values, Fault> {
-    let file = NpyFile { input, header };
+pub(super) fn read_rows(input: &Input, header: &Header, grid: &Grid<'_>, limit: Limit) -> Result<Values, Fault> {
+    let file = NpyFile { input, header, limit };
     if header.is_single() { file.read(grid).map(Values::F32) } else { file.read(grid).map(Values::F64) }
 }
 
 struct NpyFile<'a> {
     input: &'a Input,
     header: &'a Header,
+    limit: Limit,
 }
 
 impl NpyFile<'_> {
-    fn read<T: Number>(&self, grid: &Grid<'_>) -> Result<Vec<T>, Fault> {
-        let mut out = memory::zeros::<T>(grid.len(), WHAT)?;
+    fn read<T: Number>(&self, grid: &Grid<'_>) -> Result<Store<T>, Fault> {
+        let mut out = Store::<T>::zeros(grid.len(), self.limit, WHAT)?;
         if out.is_empty() {
             return Ok(out);
         }

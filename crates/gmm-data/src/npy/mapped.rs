@@ -1,16 +1,16 @@
 //! An npy file whose bytes are already a matrix is mapped into memory in place of being read.
 
 use std::fs::File;
-use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use bytemuck::{Pod, cast_slice, try_cast_slice};
+use bytemuck::Pod;
 use gmm_model::{Matrix, RowArray};
 use memmap2::Mmap;
 
 use super::header::{Header, Kind};
 use crate::input::Input;
+use crate::mapped::MappedValues;
 
 /// Shorter arrays, in bytes, are read: that takes microseconds, and then nothing that happens to the file matters.
 const SMALL: usize = 1 << 20;
@@ -39,19 +39,5 @@ fn map_as<T: Pod + Send + Sync>(file: &File, bytes: Range<usize>, shape: (usize,
     // `read_table` documents for its users; no program that replaces a file by renaming does so.
     let map = unsafe { Mmap::map(file) }.ok()?;
     // Old writers do not align the values.
-    try_cast_slice::<u8, T>(map.get(bytes.clone())?).ok()?;
-    RowArray::shared(Arc::new(MappedValues { map, bytes, of: PhantomData }), shape).ok()
-}
-
-/// A mapped file that holds values of type `T` at `bytes`, aligned.
-struct MappedValues<T> {
-    map: Mmap,
-    bytes: Range<usize>,
-    of: PhantomData<T>,
-}
-
-impl<T: Pod> AsRef<[T]> for MappedValues<T> {
-    fn as_ref(&self) -> &[T] {
-        cast_slice(&self.map[self.bytes.clone()])
-    }
+    RowArray::shared(Arc::new(MappedValues::new(map, bytes)?), shape).ok()
 }

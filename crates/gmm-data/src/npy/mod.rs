@@ -12,13 +12,13 @@ mod write;
 use std::fs::File;
 use std::io::{BufReader, Read};
 
-use ndarray::{Array2, ArrayD, IxDyn, ShapeBuilder};
+use ndarray::{ArrayD, IxDyn, ShapeBuilder};
 
 pub(crate) use write::{write_column, write_header, write_matrix, write_matrix_header, write_rows};
 
 use crate::error::Fault;
 use crate::input::Input;
-use crate::{Array, ReadOptions, Table, memory};
+use crate::{Array, ReadOptions, Storage, Table, memory};
 use grid::Grid;
 use header::Header;
 use values::{Length, Source, Values};
@@ -36,9 +36,9 @@ pub(crate) fn read_file(file: File, options: &ReadOptions) -> Result<Table, Faul
         && !grid.fortran
         && let Some(matrix) = mapped::map(&input, &header, (n, d))
     {
-        return Ok(Table::new(matrix));
+        return Ok(Table { storage: Storage::MappedFile, ..Table::new(matrix) });
     }
-    matrix(&header, &grid, file::read_rows(&input, &header, &grid)?)
+    matrix(&grid, file::read_rows(&input, &header, &grid, options.limit())?)
 }
 
 /// Reads a stream that is an `(n, d)` npy file.
@@ -52,17 +52,17 @@ fn read_rows(mut reader: impl Read, length: Length, options: &ReadOptions) -> Re
     let mut source = Source::new(reader, &header, length)?;
     let columns = crate::read::columns(d, options)?;
     let grid = header.grid((n, d), columns.as_deref());
-    let values = source.read_rows(&grid)?;
-    matrix(&header, &grid, values)
+    let values = source.read_rows(&grid, options.limit())?;
+    matrix(&grid, values)
 }
 
-fn matrix(header: &Header, grid: &Grid<'_>, values: Values) -> Result<Table, Fault> {
+fn matrix(grid: &Grid<'_>, values: Values) -> Result<Table, Fault> {
     let shape = (grid.n, grid.width());
-    let bad = |_| Fault::corrupt(header.offset, format!("shape {:?} is too large", header.shape));
-    Ok(match values {
-        Values::F32(v) => Table::new(Array2::from_shape_vec(shape, v).map_err(bad)?),
-        Values::F64(v) => Table::new(Array2::from_shape_vec(shape, v).map_err(bad)?),
-    })
+    let (matrix, storage) = match values {
+        Values::F32(v) => v.into_matrix(shape)?,
+        Values::F64(v) => v.into_matrix(shape)?,
+    };
+    Ok(Table { storage, ..Table::new(matrix) })
 }
 
 /// Reads an npy file of any number of dimensions, in row-major order.
@@ -75,8 +75,8 @@ fn read_array(mut reader: impl Read, length: Length) -> Result<Array, Fault> {
     let shape = IxDyn(&header.shape).set_f(header.fortran);
     let bad = |_| Fault::corrupt(header.offset, format!("shape {:?} is too large", header.shape));
     Ok(match values {
-        Values::F32(v) => Array::F32(standard(ArrayD::from_shape_vec(shape, v).map_err(bad)?)),
-        Values::F64(v) => Array::F64(standard(ArrayD::from_shape_vec(shape, v).map_err(bad)?)),
+        Values::F32(v) => Array::F32(standard(ArrayD::from_shape_vec(shape, v.into_vec()).map_err(bad)?)),
+        Values::F64(v) => Array::F64(standard(ArrayD::from_shape_vec(shape, v.into_vec()).map_err(bad)?)),
     })
 }
 

@@ -4,9 +4,10 @@ use half::f16;
 use ndarray::LinalgScalar;
 
 use super::header::Kind;
+use crate::store::Cell;
 
 /// A type to which values are converted.
-pub(super) trait Number: LinalgScalar + Default + Send + Sync {
+pub(super) trait Number: LinalgScalar + Cell {
     /// Decodes `bytes` as values of type `kind` and appends them to `out`.
     fn decode(bytes: &[u8], kind: Kind, big_endian: bool, out: &mut Vec<Self>);
 }

@@ -6,12 +6,13 @@ use super::grid::Grid;
 use super::header::Header;
 use super::number::Number;
 use crate::error::Fault;
-use crate::memory;
+use crate::memory::Limit;
+use crate::store::Store;
 
 /// Values in row-major order or in the file's: `f32` for `f2` and `f4`, `f64` for all other types.
 pub(super) enum Values {
-    F32(Vec<f32>),
-    F64(Vec<f64>),
+    F32(Store<f32>),
+    F64(Store<f64>),
 }
 
 impl Values {
@@ -61,69 +62,87 @@ impl<'a, R: Read> Source<'a, R> {
 
     /// Reads all values, in the file's order.
     pub(super) fn read(&mut self) -> Result<Values, Fault> {
-        self.read_rows(&Grid { n: self.header.count, d: 1, fortran: false, columns: None })
+        self.read_rows(&Grid { n: self.header.count, d: 1, fortran: false, columns: None }, Limit::None)
     }
 
     /// Reads the selected columns of an array, in row-major order.
-    pub(super) fn read_rows(&mut self, grid: &Grid<'_>) -> Result<Values, Fault> {
-        if self.header.is_single() { self.rows(grid).map(Values::F32) } else { self.rows(grid).map(Values::F64) }
+    pub(super) fn read_rows(&mut self, grid: &Grid<'_>, limit: Limit) -> Result<Values, Fault> {
+        if self.header.is_single() {
+            self.rows(grid, limit).map(Values::F32)
+        } else {
+            self.rows(grid, limit).map(Values::F64)
+        }
     }
 
-    fn rows<T: Number>(&mut self, grid: &Grid<'_>) -> Result<Vec<T>, Fault> {
+    fn rows<T: Number>(&mut self, grid: &Grid<'_>, limit: Limit) -> Result<Store<T>, Fault> {
+        let mut out = Store::new(limit, WHAT);
+        if grid.fortran {
+            // Written to column by column, a file would be read and written again for each.
+            let bytes = grid.len() as u128 * size_of::<T>() as u128;
+            if self.is_possible && bytes <= limit.fitting(0, bytes) {
+                return self.columns_in_place(grid, out);
+            }
+            return self.columns_in_turn(grid, limit);
+        }
         let (len, is_possible) = (grid.len(), self.is_possible);
-        let mut out = Vec::new();
-        if !grid.fortran {
-            self.blocks(|first, block| {
-                if first == 0 {
-                    check::<T>(len)?;
-                    memory::reserve(&mut out, if is_possible { len } else { 0 }, WHAT)?;
+        self.blocks(|first, block| {
+            if first == 0 {
+                out.check(len)?;
+                out.reserve(if is_possible { len } else { 0 })?;
+            }
+            // Without a possible length memory is reserved for the values read, never for what a header claims.
+            if grid.columns.is_none() {
+                out.extend_from_slice(block)?;
+            } else {
+                out.resize(grid.end(first + block.len()))?;
+                grid.place(first, block, &mut out);
+            }
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
+    /// Reads columns to their places among the rows.
+    fn columns_in_place<T: Number>(&mut self, grid: &Grid<'_>, mut out: Store<T>) -> Result<Store<T>, Fault> {
+        let slots = grid.slots();
+        self.blocks(|first, block| {
+            if first == 0 {
+                out.resize(grid.len())?;
+            }
+            grid.each_column(first, block, |row, column, run| {
+                if let Some(slot) = slots.get(column) {
+                    grid.place_column(row, slot, run, &mut out);
                 }
-                // Without a possible length memory is reserved for the values read, never for what a header claims.
-                let end = grid.end(first + block.len());
-                let more = end - out.len();
-                memory::reserve(&mut out, more, WHAT)?;
-                if grid.columns.is_none() {
-                    out.extend_from_slice(block);
-                } else {
-                    out.resize(end, T::default());
-                    grid.place(first, block, &mut out);
+            });
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
+    /// Reads columns as they are stored, and then transposes them to a copy.
+    fn columns_in_turn<T: Number>(&mut self, grid: &Grid<'_>, limit: Limit) -> Result<Store<T>, Fault> {
+        let mut stored = Store::<T>::new(limit.beside(), WHAT);
+        let slots = grid.slots();
+        self.blocks(|first, block| {
+            if first == 0 {
+                stored.check(grid.len())?;
+            }
+            let mut result = Ok(());
+            grid.each_column(first, block, |_, column, run| {
+                if result.is_ok() && slots.get(column).is_some() {
+                    // Memory is reserved for the values read, never for the number that a header claims.
+                    result = stored.extend_from_slice(run);
                 }
-                Ok(())
-            })?;
-        } else if is_possible {
-            let slots = grid.slots();
-            self.blocks(|first, block| {
-                if first == 0 {
-                    out = memory::zeros(len, WHAT)?;
-                }
-                grid.each_column(first, block, |row, column, run| {
-                    if let Some(slot) = slots.get(column) {
-                        grid.place_column(row, slot, run, &mut out);
-                    }
-                });
-                Ok(())
-            })?;
-        } else {
-            // As stored, and then transposed in a copy.
-            let mut stored: Vec<T> = Vec::new();
-            let slots = grid.slots();
-            self.blocks(|first, block| {
-                if first == 0 {
-                    check::<T>(len)?;
-                }
-                let mut result = Ok(());
-                grid.each_column(first, block, |_, column, run| {
-                    if result.is_ok() && slots.get(column).is_some() {
-                        result = push(&mut stored, run);
-                    }
-                });
-                result
-            })?;
-            memory::check("the array in row-major order", size_of_val(&stored[..]) as u128)?;
-            out = memory::zeros(len, "the array in row-major order")?;
-            let columns = (0..grid.d).filter_map(|column| slots.get(column));
-            for (slot, column) in columns.zip(stored.chunks(grid.n.max(1))) {
-                grid.place_column(0, slot, column, &mut out);
+            });
+            Ok(result?)
+        })?;
+        let mut out = Store::zeros(grid.len(), limit, "the array in row-major order")?;
+        let columns: Vec<usize> = (0..grid.d).filter_map(|column| slots.get(column)).collect();
+        let tile = (TILE / grid.width()).max(512);
+        for (i, out) in out.chunks_mut(tile * grid.width()).enumerate() {
+            let (row, rows) = (i * tile, out.len() / grid.width());
+            for (&slot, column) in columns.iter().zip(stored.chunks(grid.n.max(1))) {
+                grid.place_column(0, slot, &column[row..row + rows], out);
             }
         }
         Ok(out)
@@ -156,18 +175,8 @@ impl<'a, R: Read> Source<'a, R> {
     }
 }
 
-/// Checks memory for `len` values. Called once the first block has been read: a stream that ends earlier is reported as
-/// truncated, however much its header claims.
-fn check<T>(len: usize) -> Result<(), Fault> {
-    Ok(memory::check(WHAT, len as u128 * size_of::<T>() as u128)?)
-}
-
-/// Appends a block. Memory is reserved for the values read, never for the number that a header claims.
-fn push<T: Copy>(out: &mut Vec<T>, block: &[T]) -> Result<(), Fault> {
-    memory::reserve(out, block.len(), WHAT)?;
-    out.extend_from_slice(block);
-    Ok(())
-}
+/// Values of the matrix that are transposed together: 256 KiB of `f64` stay in the L2 cache.
+pub(super) const TILE: usize = 1 << 15;
 
 /// The purpose of the memory, for error messages.
 pub(super) const WHAT: &str = "the array";

@@ -2,9 +2,6 @@
 
 use std::io::BufRead;
 
-use gmm_model::Matrix;
-use ndarray::Array2;
-
 use super::Decimal;
 use super::advice::Sampled;
 use super::block::Layout;
@@ -17,6 +14,7 @@ use super::number::{Notation, number, plain, with_comma};
 use super::thousands::{Commas, is_ambiguous};
 use super::unread::Unread;
 use crate::error::{Fault, visible};
+use crate::store::Store;
 use crate::{DataWarning, Format, Location, Problem, ReadOptions, Table, memory};
 
 /// Reads a text table as an `(n, d)` matrix, always `f64`. `size` is the text's length in bytes, if it is known; it
@@ -48,7 +46,7 @@ pub(super) fn read_in(
     let (text, binary) = utf8(reader)?;
     let table = read_lines(Lines::new(Unread::new(text)), size, format, options, blocks);
     table.map_err(|fault| match (binary, &fault.problem) {
-        (None, _) | (_, Problem::Io(_) | Problem::Memory { .. }) => fault,
+        (None, _) | (_, Problem::Io(_) | Problem::Memory { .. } | Problem::Disk { .. }) => fault,
         (Some(byte), _) => Problem::Text(format!(
             "not text, since it has bytes such as 0x{byte:02x}: save the table as csv, or give its format with --format"
         ))
@@ -166,7 +164,7 @@ struct Rows {
     /// Number of leading entries of `chosen` that an error may suggest excluding: all except [`ReadOptions::last`].
     optional: usize,
     /// The values of the rows so far, `n*d`, and room for more, which holds anything.
-    values: Vec<f64>,
+    values: Store<f64>,
     n: usize,
     commas: Commas,
     warnings: Vec<DataWarning>,
@@ -193,7 +191,8 @@ impl Rows {
             slots
         });
         let optional = chosen.len() - usize::from(options.last.is_some());
-        let (values, commas, warnings) = (Vec::new(), Commas::new(false), Vec::new());
+        let values = Store::new(options.limit(), "the table");
+        let (commas, warnings) = (Commas::new(false), Vec::new());
         Ok(Self { dialect, sampled, names, fields, skipped, slots, chosen, optional, values, n: 0, commas, warnings })
     }
 
@@ -247,7 +246,8 @@ impl Rows {
         let least = left.unwrap_or(window).min(window);
         let more = left.unwrap_or(position / 8).max(least);
         let (least, more) = (values(least), values(more));
-        make_room(&mut self.values, start, least, more).or_else(|| make_room(&mut self.values, start, least, least))?;
+        let room = self.values.make_room(start, least, more);
+        room.or_else(|_| self.values.make_room(start, least, least)).ok()?;
         let filled = blocks.fill(lines.reader(), layout, &mut self.values[start..]);
         self.n += filled.rows;
         lines.count(filled.lines);
@@ -262,10 +262,11 @@ impl Rows {
         if self.values.len() < start + d {
             if self.values.capacity() < start + d {
                 self.values.truncate(start);
-                let room = memory::reserve(&mut self.values, d.max(STEP), "the table");
+                let room = self.values.reserve(d.max(STEP));
                 room.map_err(|problem| self.fault(line, None, problem, bytes))?;
             }
-            self.values.resize(start + d, 0.0);
+            let room = self.values.resize(start + d);
+            room.map_err(|problem| self.fault(line, None, problem, bytes))?;
         }
         self.values[start..start + d].fill(0.0);
         let mut found = 0;
@@ -320,7 +321,7 @@ impl Rows {
         let found = self.dialect.fields(bytes).number();
         // A line that lacks fields often fails at a wrong field because of that: the number of fields says more.
         let (column, problem) = match problem {
-            Problem::Memory { .. } => (None, problem),
+            Problem::Memory { .. } | Problem::Disk { .. } => (None, problem),
             problem if found == self.fields => (column, self.explained(column, problem)),
             _ => (None, self.sampled.ragged(found, self.fields, self.names.as_deref())),
         };
@@ -351,10 +352,7 @@ impl Rows {
             return Err(Problem::NoRows.into());
         }
         self.values.truncate(self.n * self.chosen.len());
-        // Growth by doubling can leave up to half of the capacity unused.
-        self.values.shrink_to_fit();
-        let matrix = Array2::from_shape_vec((self.n, self.chosen.len()), self.values).expect("n rows of d values");
-        let matrix = Matrix::from(matrix);
+        let (matrix, storage) = self.values.into_matrix((self.n, self.chosen.len()))?;
         // A selection of exclusions only does not name columns to read.
         let named = options.columns.iter().flatten().any(|word| !word.trim_start().starts_with('!'));
         let (names, chosen) = (self.names.as_deref(), &self.chosen[..]);
@@ -366,27 +364,6 @@ impl Rows {
             (Some(names), Some(_)) => Some(self.chosen.iter().map(|&i| names[i].clone()).collect()),
             (names, _) => names,
         };
-        Ok(Table { matrix, names, warnings: self.warnings })
+        Ok(Table { matrix, names, warnings: self.warnings, storage })
     }
-}
-
-/// Makes room for more values after the first `used`, which are kept: for `least`, and if there is too little of it, for
-/// `more`. The room holds anything. Returns `None` if there is not enough memory.
-fn make_room(values: &mut Vec<f64>, used: usize, least: usize, more: usize) -> Option<()> {
-    if values.len() - used >= least {
-        return Some(());
-    }
-    // The few values so far are copied to memory that the system keeps zero, which costs nothing before it is written.
-    if used < more / 8 {
-        let len = used.checked_add(more)?;
-        memory::check("the table", 8 * len as u128).ok()?;
-        let mut zeros = bytemuck::try_zeroed_vec(len).ok()?;
-        zeros[..used].copy_from_slice(&values[..used]);
-        *values = zeros;
-        return Some(());
-    }
-    values.truncate(used);
-    memory::reserve(values, more, "the table").ok()?;
-    values.resize(used + more, 0.0);
-    Some(())
 }

@@ -220,6 +220,7 @@ const CASE: ReadCase = ReadCase {
         separator: None,
         decimal: None,
         format: None,
+        memory: None,
     },
     format: Format::Csv,
     size: None,

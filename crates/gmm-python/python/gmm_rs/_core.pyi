@@ -15,6 +15,7 @@ __all__ = [
     "Components",
     "DeviceArray",
     "Dlpack",
+    "Gatherer",
     "Likelihood",
     "PassRows",
     "Resident",
@@ -30,8 +31,10 @@ __all__ = [
     "labels",
     "log_densities",
     "mcmc",
+    "memory_size",
     "mixture",
     "read_model",
+    "read_tables",
     "responsibilities",
     "sample",
     "score",
@@ -191,6 +194,17 @@ def check_pointwise_memory(bytes: int) -> None: ...
 def write_draws(path: str | PathLike[str], draws: _Draws, stats: dict[str, NDArray[Any]]) -> None: ...
 def storage(parameters: _Parameters, precision: _Precision) -> _Storage: ...
 def table(stream: object, columns: list[str] | None = None) -> tuple[_Rows, list[str] | None]: ...
+
+def read_tables(
+    paths: list[str | PathLike[str]], columns: list[str] | None = None, memory: int | None = None
+) -> tuple[_Rows, list[str] | None, list[str]]: ...
+def memory_size(text: str) -> int: ...
+
+@final
+class Gatherer:
+    def __new__(cls, memory: int | None = None) -> Gatherer: ...
+    def push(self, rows: _Rows) -> None: ...
+    def finish(self) -> _Rows: ...
 
 @final
 class DeviceArray:

@@ -1,18 +1,19 @@
-"""Reads and writes the model files of the program `gmm`."""
+"""Reads and writes the model files of the program `gmm`, and reads tables of rows, which may be larger than memory."""
 
 import json
 import os
+import warnings
 
 import numpy as np
 from sklearn.mixture._gaussian_mixture import GaussianMixture as Original
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _core, _fitted
+from gmm_rs import _bridge, _core, _fitted, _inputs
 from gmm_rs._gpu import to_host
-from gmm_rs.exceptions import ParameterError
+from gmm_rs.exceptions import DataWarning, ParameterError
 from gmm_rs.mixture import GaussianMixture
 
-__all__ = ["load", "save"]
+__all__ = ["gather", "load", "read", "save"]
 
 
 def load(path, **parameters):
@@ -100,6 +101,108 @@ def save(model, path):
     names = None if names is None else [str(name) for name in names]
     _core.write_model(os.fspath(path), _given(model), names, _fitted.record_of(model))
     return path
+
+
+def read(paths, *, columns=None, memory=None, return_names=False):
+    """Read the rows of one or several files as one array.
+
+    csv, tsv and txt (also compressed by gzip or zstd), npy, npz, parquet and Arrow files are read, as by the program
+    ``gmm``. Columns of several files are matched by name; rows are in the order of the files.
+
+    Parameters
+    ----------
+    paths : path or list of paths
+        Files, folders (all tables in them, in the order of their names), or patterns such as ``"part-*.parquet"``.
+    columns : list of str, optional
+        Columns to read, in this order: names, indices from 0, ranges (``"a..f"``) or exclusions (``"!id"``).
+    memory : int or str, optional
+        Bytes that the array may take in memory, for example ``"8GiB"``. A larger one is written to a temporary file
+        without a name, in the folder of the environment variable TMPDIR. By default, half of the free memory.
+    return_names : bool, default=False
+        Whether to return the column names too.
+
+    Returns
+    -------
+    X : ndarray of shape (n, d)
+        float32 if all columns fit that type, else float64. Read-only if it views a file: the temporary file, or a
+        C-contiguous npy file of 1 MiB or more, which is mapped into memory whatever its size. ``fit``, ``predict`` and
+        ``score`` on a CPU read such an array where it is, without a copy of it in memory if it is large.
+    names : list of str or None
+        Only if `return_names` is True.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be read, or the disk has no room for the temporary file.
+    FileError
+        A `ValueError`, if a file is invalid or its columns differ from those of the first; the message names the place.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> import gmm_rs.files
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for i in range(3):
+    ...         np.savetxt(os.path.join(folder, f"part-{i}.csv"), [[i, 0.5], [i, 1.5]], delimiter=",")
+    ...     X = gmm_rs.files.read(os.path.join(folder, "part-*.csv"), memory="1GiB")
+    >>> X[:, 0].tolist()
+    [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]
+    """
+    paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    if not paths:
+        raise ParameterError("paths is empty: give at least one file")
+    columns = None if columns is None else [str(column) for column in columns]
+    X, names, said = _core.read_tables(paths, columns, _bytes(memory))
+    for line in said:
+        warnings.warn(line, DataWarning, stacklevel=2)
+    return (X, names) if return_names else X
+
+
+def gather(arrays, *, memory=None):
+    """Gather arrays that arrive one after another, such as the batches of a generator, into one array.
+
+    Parameters
+    ----------
+    arrays : iterable of array-like of shape (n_i, d)
+        Consumed one by one, so that no more than one of them is in memory.
+    memory : int or str, optional
+        As for :func:`read`: what exceeds it goes to a temporary file.
+
+    Returns
+    -------
+    X : ndarray of shape (n, d)
+        float32 if all arrays are, else float64. Read-only if it views a temporary file.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from gmm_rs.files import gather
+    >>> X = gather((np.full((1000, 2), float(i)) for i in range(20)), memory="100K")
+    >>> X.shape, X.flags.writeable
+    ((20000, 2), False)
+    """
+    gatherer, d = _core.Gatherer(_bytes(memory)), None
+    for array in arrays:
+        rows = _inputs.array(array, ensure_min_samples=0)
+        if d is not None and rows.shape[1] != d:
+            raise ParameterError(f"an array has {rows.shape[1]} columns, but those before have {d}")
+        d = rows.shape[1]
+        gatherer.push(rows)
+    if d is None:
+        raise ParameterError("there are no arrays to gather")
+    return gatherer.finish()
+
+
+def _bytes(memory):
+    """The argument `memory` in bytes, or None."""
+    if memory is None:
+        return None
+    if isinstance(memory, str):
+        return _core.memory_size(memory)
+    if isinstance(memory, bool) or not isinstance(memory, (int, np.integer)) or memory < 1:
+        raise ParameterError(f"memory is {memory!r}: it must be a number of bytes, or a size such as '8GiB'")
+    return min(int(memory), 2**64 - 1)
 
 
 def _given(model):
