@@ -196,10 +196,10 @@ class GaussianMixture(mixture.GaussianMixture):
             fit = _Fit(self, held, seed)
             found = fit.best()
         if not found["converged"] and not fit.progress.is_stopped and self.max_iter > 0:
-            warnings.warn(_bridge._NOT_CONVERGED, ConvergenceWarning, stacklevel=4)
+            warnings.warn(_bridge._NOT_CONVERGED, ConvergenceWarning, stacklevel=3)
         if found["empty"]:
             text = f"components {found['empty']} are empty: they kept their last mean and covariance"
-            warnings.warn(text, ConvergenceWarning, stacklevel=4)
+            warnings.warn(text, ConvergenceWarning, stacklevel=3)
         self._set(found, fit)
         return self
 
@@ -365,8 +365,8 @@ class GaussianMixture(mixture.GaussianMixture):
             dtype = np.dtype(np.int64) if method == "predict" else np.result_type(X.dtype, self.means_.dtype)
             ways = {"chunks": (X.chunks[0], tail)} if tail else {"drop_axis": 1}
             meta = np.empty((0,) * (1 + len(shape)), dtype)
-            of = {"model": model, "method": method, "dtype": dtype}
-            return da.map_blocks(_partitions.predicted, X, **of, **ways, meta=meta)
+            of = {"model": model, "method": method, "width": dtype}
+            return da.map_blocks(_partitions.predicted, X, **of, **ways, dtype=dtype, meta=meta)
         import dask
 
         dtype = np.dtype(np.int64) if method == "predict" else np.dtype(np.float64)
@@ -429,12 +429,12 @@ def partitions(X, sample_weight):
 
 
 def _parts(X, axes=2):
-    import dask
+    from dask.delayed import Delayed, delayed
 
     if not is_lazy(X):
-        return [dask.delayed(X, traverse=False)]
+        return [delayed(X, traverse=False)]
     if isinstance(X, list | tuple):
-        return [part if isinstance(part, dask.delayed.Delayed) else dask.delayed(part) for part in X]
+        return [part if isinstance(part, Delayed) else delayed(part) for part in X]
     if hasattr(X, "chunks"):
         if X.ndim != axes:
             advice = "reshape it with X.reshape(-1, 1) or X.reshape(1, -1)" if X.ndim == 1 else "rows × columns are needed"
