@@ -1,7 +1,9 @@
 """`gmm_rs.dask`: fits over partitions, on a cluster and on the schedulers of one machine."""
 
 import os
+import pickle
 import signal
+import sys
 import time
 
 import dask
@@ -11,9 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import KINDS, start
-from distributed import Client, LocalCluster, wait
+from distributed import Client, LocalCluster
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+import gmm_rs
 from gmm_rs import _partitions, mixture
 from gmm_rs.dask import GaussianMixture
 from gmm_rs.datasets import make_gmm
@@ -222,6 +226,22 @@ def test_an_error_names_the_partition_and_the_row(at, value, words):
     # Also if the row is not in the sample.
     with pytest.raises(DataError, match=words):
         estimator(init_rows=3, **start(block(0), 3, "full")).fit([dask.delayed(part) for part in parts])
+
+
+def test_without_dask_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dask", None)
+    with pytest.raises(ImportError, match="pip install"):
+        estimator().fit(np.zeros((9, 2)))
+
+
+def test_an_estimator_survives_clone_and_files(tmp_path):
+    X = array()
+    model = estimator().fit(X)
+    assert not hasattr(clone(model), "means_") and clone(model).get_params() == model.get_params()
+    again = gmm_rs.load(gmm_rs.save(model, tmp_path / "model.json"), device="cpu")
+    assert (again.predict(X.compute()) == model.predict(X).compute()).all()
+    assert bits(pickle.loads(pickle.dumps(model))) == bits(model)
+    assert (model.fit_predict(X).compute() == model.predict(X).compute()).all()
 
 
 def test_what_does_not_match_is_an_error():

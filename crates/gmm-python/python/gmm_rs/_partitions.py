@@ -19,7 +19,7 @@ from gmm_rs.exceptions import DataError, GmmError
 
 # Rows on this process's engines, by fit and partition. Fits of clients that died are dropped when there are this many
 # newer ones; rows that are still needed are loaded again.
-_KEPT = {}
+_KEPT: dict = {}
 _LOCK = threading.Lock()
 _MOST_FITS = 4
 

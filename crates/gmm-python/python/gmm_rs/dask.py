@@ -1,4 +1,4 @@
-"""`GaussianMixture` for data on a Dask cluster, or larger than memory, with scikit-learn's interface.
+"""`GaussianMixture` for data on a Dask cluster, with scikit-learn's interface.
 
 Three lines::
 
@@ -7,13 +7,14 @@ Three lines::
     model = GaussianMixture(n_components=16, random_state=0).fit(X)  # A dask.array, a dask.dataframe, ..
     labels = model.predict(X)  # Lazy.
 
-The partitions of the data stay on their workers. Each iteration sends the parameters to them, and gets the sums of each
-partition back: ``k * d * d`` numbers for 'full' covariances. ``n``, ``k`` and ``d`` are the numbers of rows, components
+The partitions of the data stay on their workers, which need memory for about twice their rows. Each iteration sends the
+parameters to them, and gets the sums of each partition back: ``k * d * d`` numbers for 'full' covariances. ``n``, ``k`` and ``d`` are the numbers of rows, components
 and columns.
 """
 
 import math
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -577,15 +578,10 @@ def added(statistics):
     return first
 
 
-class _at:
-    """Name the iteration in numerical errors, which name the first: each step is a run of its own."""
-
-    def __init__(self, iteration):
-        self.iteration = iteration
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, _):
-        if isinstance(error, NumericalError):
-            raise NumericalError(str(error).replace("iteration 1:", f"iteration {self.iteration}:")) from None
+@contextmanager
+def _at(iteration):
+    """Name the iteration in numerical errors, which count it as the first: each step is a call of its own."""
+    try:
+        yield
+    except NumericalError as error:
+        raise NumericalError(str(error).replace("iteration 1:", f"iteration {iteration}:")) from None
