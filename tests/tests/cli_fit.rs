@@ -54,6 +54,7 @@ fn old_faithful_has_the_two_components_that_are_known() {
         "means",
         "n_components",
         "n_features",
+        "storage",
         "version",
         "weights",
     ];

@@ -3,7 +3,7 @@
 use gmm_data::{ModelFile, Table, read_model, write_model, write_table};
 use gmm_host::{CpuEngine, FitOptions, Init, fit};
 use gmm_model::{CovarianceType, Dataset, Matrix, Precision, SyntheticOptions, sample, synthetic};
-use gmm_tests::Folder;
+use gmm_tests::{Folder, program, root};
 use ndarray::{Array2, s};
 
 /// Sizes of ten files, uneven, one with a single row.
@@ -106,6 +106,39 @@ fn a_loop_that_starts_from_gmm_fit_converges_where_the_fit_does() {
         (read_model(folder.path("loop.json")).unwrap(), read_model(folder.path("fit.json")).unwrap());
     assert_eq!(of_loop.mixture, of_fit.mixture);
     assert_eq!(of_loop.trace, of_fit.fit.unwrap().trace);
+}
+
+/// Runs commands with the program on the path and the folder of the examples in `$E`.
+fn bash(folder: &Folder, commands: &str) -> String {
+    let place = program().parent().expect("the program lies in a folder").display();
+    let examples = root().join("examples/cluster");
+    let set = format!("set -eu; export PATH=\"{place}:$PATH\" E='{}'", examples.display());
+    folder.bash(&format!("{set}\n{commands}")).ok().stdout
+}
+
+#[cfg(unix)]
+#[test]
+fn the_example_scripts_fit_ten_files_as_one_fit_does() {
+    let folder = Folder::new();
+    let data = files(&folder, Precision::F64, false);
+    let (engine, options) = (CpuEngine::new(1).unwrap(), FitOptions { max_iter: 0, ..FitOptions::new(K) });
+    let start = fit(&engine, &data, &options).unwrap();
+    let model = ModelFile { storage: Some(start.storage), ..ModelFile::from(start.mixture) };
+    write_model(folder.path("start.json"), &model).unwrap();
+    let whole = fit(&engine, &data, &FitOptions { max_iter: 3, tol: 0.0, ..options }).unwrap();
+    let loops = [
+        "JOBS=3 MAX_ITER=3 TOL=0 $E/loop.sh start.json model.json part-?.npy",
+        "cp start.json model.json; for i in 1 2 3; do make -s -j 3 -f $E/Makefile iteration; done",
+    ];
+    for commands in loops {
+        let printed = bash(&folder, commands);
+        let steps = printed.lines().filter(|line| line.contains("\"mean_log_likelihood\""));
+        assert_eq!(steps.count(), 3, "{printed}");
+        let found = read_model(folder.path("model.json")).unwrap();
+        assert_eq!((found.trace, found.mixture), (whole.summary.trace.clone(), whole.mixture.clone()), "{commands}");
+        std::fs::remove_file(folder.path("model.json")).unwrap();
+    }
+    assert!(folder.files().iter().all(|name| !name.ends_with("stats")));
 }
 
 #[test]

@@ -3,10 +3,13 @@
 use gmm_tests::{Folder, close, data, golden, numbers};
 
 /// The commands that the help lists.
-const COMMANDS: [&str; 16] = [
+const COMMANDS: [&str; 19] = [
     "fit",
     "predict",
     "score",
+    "pass",
+    "add",
+    "maximise",
     "loglik",
     "matmul",
     "mcmc",

@@ -11,7 +11,7 @@ use crate::{shell, venv};
 pub(crate) const MATURIN: &str = "maturin>=1.9.4,<2";
 
 /// Packages that the tests need. scikit-learn's version is pinned, because every release adds estimator checks.
-const PACKAGES: [&str; 18] = [
+const PACKAGES: [&str; 19] = [
     MATURIN,
     "scikit-learn==1.9.1",
     "pytest",
@@ -24,6 +24,7 @@ const PACKAGES: [&str; 18] = [
     "polars",
     "array-api-strict",
     "pyarrow",
+    "dask[array,dataframe,distributed]",
     // Users of fits, likelihoods and draws.
     "emcee",
     "arviz",

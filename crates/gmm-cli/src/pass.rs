@@ -46,8 +46,12 @@ pub(crate) struct PassArgs {
 
 pub(crate) fn run(args: &PassArgs, console: &Console) -> anyhow::Result<()> {
     check_output(args)?;
-    let (model, data, opened) =
-        input::model_rows_and_engine((&args.model, &args.input), args.weights.as_deref(), &args.engine, console)?;
+    let (model, data, opened) = input::model_rows_and_engine(
+        (&args.model, args.input.source()),
+        args.weights.as_deref(),
+        &args.engine,
+        console,
+    )?;
     let storage = storage(&model, args.engine.precision(), data.rows().precision());
     let statistics = gmm_host::pass(opened.engine.as_ref(), &model.mixture, &data, &storage)
         .map_err(|error| fit::named(error, &data))?;
@@ -57,7 +61,7 @@ pub(crate) fn run(args: &PassArgs, console: &Console) -> anyhow::Result<()> {
 
 fn check_output(args: &PassArgs) -> anyhow::Result<()> {
     output::check_folder(&args.output)?;
-    output::check_apart(&args.output, &[&args.input.input, &args.model])?;
+    output::check_apart(&args.output, &input::with_model(&args.input.source().files()?, &args.model))?;
     if args.json && is_stdio(&args.output) {
         return Err(Failure::Usage("--json and -o - cannot both write to standard output".to_owned()).into());
     }

@@ -25,22 +25,13 @@ impl PassRows {
     /// [`Error::Features`] if the storage is for another number of columns; [`Error::Option`] if row weights are outside
     /// the range of its precision; [`Error::Memory`]; any error of the device.
     pub fn new<'a>(engine: &dyn Engine, data: impl Into<Data<'a>>, storage: &RowStorage) -> Result<Self, Error> {
-        Self::loaded(data.into(), storage, |data, precision| match data {
-            Data::Host(rows) => engine.load_to_keep(rows, engine.precision(precision), &storage.shift),
-            Data::Device(_) => data.load(engine, engine.precision(precision), &storage.shift, None),
-        })
-    }
-
-    fn loaded(
-        data: Data<'_>,
-        storage: &RowStorage,
-        load: impl FnOnce(Data<'_>, Precision) -> Result<Box<dyn Resident>, Error>,
-    ) -> Result<Self, Error> {
+        let data = data.into();
         check_features(data.dim().1, storage.shift.len())?;
         let present = data.without_absent_rows();
         let data = present.as_ref().map_or(data, Data::from);
-        shift::check_weights(data, storage.precision)?;
-        Ok(Self { rows: load(data, storage.precision)? })
+        let precision = engine.precision(storage.precision);
+        shift::check_weights(data, precision)?;
+        Ok(Self { rows: data.load(engine, precision, &storage.shift, None)? })
     }
 
     /// `(n, d)`: the rows of positive weight.
@@ -96,8 +87,7 @@ pub fn pass<'a>(
     data: impl Into<Data<'a>>,
     storage: &RowStorage,
 ) -> Result<Statistics, Error> {
-    let load = |data: Data<'_>, precision| data.load(engine, engine.precision(precision), &storage.shift, None);
-    PassRows::loaded(data.into(), storage, load)?.pass(mixture)
+    PassRows::new(engine, data, storage)?.pass(mixture)
 }
 
 /// The storage of rows for passes that start from a mixture of unknown origin: shifted by a median of its means, in

@@ -10,7 +10,7 @@ import pytest
 from numpydoc.docscrape import ClassDoc, FunctionDoc
 
 import gmm_rs
-from gmm_rs import accel, datasets, files, likelihood, mixture, plot, posterior, products, selection
+from gmm_rs import accel, dask, datasets, files, likelihood, mixture, plot, posterior, products, selection, steps
 
 PROGRAM = """
     import numpy as np
@@ -19,6 +19,7 @@ PROGRAM = """
     from gmm_rs import Likelihood, Resident, load, mcmc, save, select
     from gmm_rs.datasets import make_gmm
     from gmm_rs.mixture import GaussianMixture
+    from gmm_rs.steps import Statistics, e_step, m_step
 
     X, y, truth = make_gmm(100, 2, return_mixture=True)
     model = GaussianMixture(3, covariance_type="diag", n_jobs=2).fit(X, sample_weight=np.ones(100))
@@ -31,6 +32,9 @@ PROGRAM = """
     again: GaussianMixture = load(save(model, Path("model.json")), device="cpu")
     best: GaussianMixture = select(X, range(1, 4), covariance_type=("full", "diag")).best_estimator_
     densities: NDArray[np.float64] = mcmc(X, 2, prior={"means": {"prior": "flat"}}).log_likelihood(X)
+    sums: Statistics = e_step(X, model) + e_step(X, (truth.weights_, truth.means_, truth.covariances_), "full")
+    means: NDArray[np.float64] = m_step(sums, model, reg_covar=0.0).means
+    m_step(3, model)  # E: arg-type
     select(X, criterion="dic")  # E: arg-type
     select(X, covariance_type=("full", "round"))  # E: arg-type
     load(3)  # E: arg-type
@@ -45,7 +49,7 @@ PROGRAM = """
 UNTYPED = """
 [mypy]
 strict = True
-[mypy-joblib.*,pandas.*,scipy.*,sklearn.*,threadpoolctl]
+[mypy-dask.*,distributed.*,joblib.*,pandas.*,scipy.*,sklearn.*,threadpoolctl]
 ignore_missing_imports = True
 """
 
@@ -80,7 +84,7 @@ def test_a_program_that_is_checked_strictly_gets_its_types(tmp_path):
 
 
 def documented():
-    for module in (accel, datasets, files, likelihood, mixture, plot, posterior, products, selection):
+    for module in (accel, dask, datasets, files, likelihood, mixture, plot, posterior, products, selection, steps):
         for name in module.__all__:
             yield f"{module.__name__}.{name}", getattr(module, name)
 

@@ -201,7 +201,7 @@ def _checked(given, name, shape):
     if array.dtype.kind == "c":
         raise ParameterError(f"The parameter '{name}': complex data not supported")
     try:
-        array = np.ascontiguousarray(array, dtype=np.float64)
+        array = np.require(array, np.float64, ["C_CONTIGUOUS", "ALIGNED"])
     except (TypeError, ValueError) as error:
         raise ParameterError(f"The parameter '{name}': {error}") from None
     if array.shape != shape:

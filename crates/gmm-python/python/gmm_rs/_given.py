@@ -49,7 +49,8 @@ def float64(array):
     array = np.asarray(array)
     if array.dtype.kind == "c":
         raise ParameterError("complex parameters are not supported")
-    return array.astype(np.float64, copy=False)
+    # Arrays from a network or a file may lie anywhere in a buffer.
+    return np.require(array.astype(np.float64, copy=False), requirements=["ALIGNED"])
 
 
 def axes(array, axes):

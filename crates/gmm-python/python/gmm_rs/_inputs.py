@@ -148,7 +148,8 @@ def weights(sample_weight, X):
     if isinstance(X, _gpu.OnGpu):
         # scikit-learn's check only needs the shape of the rows, which are on a GPU.
         X = np.broadcast_to(0.0, X.shape)
-    return np.ascontiguousarray(_check_sample_weight(_gpu.to_host(sample_weight), X, dtype=np.float64))
+    found = _check_sample_weight(_gpu.to_host(sample_weight), X, dtype=np.float64)
+    return np.require(found, np.float64, ["C_CONTIGUOUS", "ALIGNED"])
 
 
 def contiguous(X):

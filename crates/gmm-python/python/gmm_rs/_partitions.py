@@ -13,12 +13,13 @@ from contextlib import contextmanager
 import numpy as np
 
 from gmm_rs import _core, _gpu, _inputs
+from gmm_rs._given import float64
 from gmm_rs._place import place as place_of
 from gmm_rs.exceptions import DataError, GmmError
 
 # Rows on this process's engines, by fit and partition. Fits of clients that died are dropped when there are this many
 # newer ones; rows that are still needed are loaded again.
-_KEPT = {}
+_KEPT: dict = {}
 _LOCK = threading.Lock()
 _MOST_FITS = 4
 
@@ -32,6 +33,11 @@ def in_partition(index):
         raise type(error)(f"partition {index}: {error}") from None
     except (TypeError, ValueError) as error:
         raise DataError(f"partition {index}: {error}") from None
+    except BaseException as error:
+        # A panic is no `Exception`, and a worker would neither end nor report a task that raises it.
+        if type(error).__name__ == "PanicException":
+            raise RuntimeError(f"partition {index}: {error}") from None
+        raise
 
 
 def describe(part, weights, index, place):
@@ -64,11 +70,19 @@ def sample(part, weights, index, place, seed, count):
             # The smallest of independent uniforms: the same in every version of NumPy.
             present = np.sort(present[np.argsort(draws.random(len(present)), kind="stable")[:count]])
         found = _inputs.array(part[present], place) if isinstance(rows, _gpu.OnGpu) else rows[present]
+        is_bad = ~np.isfinite(found)
+        if is_bad.any():
+            at, column = (int(i) for i in np.argwhere(is_bad)[0])
+            what = "NaN" if np.isnan(found[at, column]) else found[at, column]
+            where = f"row {present[at]}, column {column}"
+            raise DataError(f"{where} is {what}: data must be finite; drop or fill such rows first")
         return found, None if weights is None else weights[present]
 
 
 def e_step(part, weights, index, given, fit, storage, place):
     """The byte form of the statistics of a partition."""
+    # Arrays from another process may lie anywhere in a buffer.
+    given = (given[0], *map(float64, given[1:]))
     with in_partition(index):
         with _LOCK:
             kept = _KEPT.get(fit, {}).get(index)
@@ -98,13 +112,13 @@ def log_likelihood(part, weights, index, model):
         return total, weight, rows.shape[0]
 
 
-def predicted(part, model, method, dtype, block_id=None):
+def predicted(part, model, method, width, block_id=None):
     """A method of a fitted estimator on a partition."""
     if part.shape[0] == 0:
         columns = (model.means_.shape[0],) if method == "predict_proba" else ()
-        return np.empty((0, *columns), dtype)
+        return np.empty((0, *columns), width)
     with in_partition(0 if block_id is None else block_id[0]):
-        return getattr(model, method)(part).astype(dtype, copy=False)
+        return getattr(model, method)(part).astype(width, copy=False)
 
 
 def _attributes(model):
@@ -118,6 +132,7 @@ def _load(part, weights, storage, place):
     weights = _weights(weights, rows)
     if rows.shape[0] == 0 or (weights is not None and not weights.any()):
         return _NoRows()
+    storage = (storage[0], float64(storage[1]))
     place = rows.place(place) if isinstance(rows, _gpu.OnGpu) else place
     # The number of passes is not known; `auto` expects a fit of average length.
     return _core.PassRows(_inputs.contiguous(rows), place, storage, 50.0, weights)
@@ -134,7 +149,11 @@ def _weights(weights, rows):
     """Row weights as float64 of shape (n,), checked; None stays None."""
     if weights is None:
         return None
-    weights = np.asarray(weights) if rows.shape[0] == 0 else _inputs.weights(weights, rows)
+    array = np.asarray(weights)
+    if array.shape == rows.shape[:1] and array.dtype.kind in "biuf" and not array.any():
+        # An error for a whole data set, but not for a part of one.
+        return np.zeros(array.shape)
+    weights = _inputs.weights(weights, rows)
     is_bad = ~(np.isfinite(weights) & (weights >= 0))
     if is_bad.any():
         row = int(np.argmax(is_bad))

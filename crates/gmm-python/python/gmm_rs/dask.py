@@ -1,4 +1,4 @@
-"""`GaussianMixture` for data on a Dask cluster, or larger than memory, with scikit-learn's interface.
+"""`GaussianMixture` for data on a Dask cluster, with scikit-learn's interface.
 
 Three lines::
 
@@ -7,13 +7,14 @@ Three lines::
     model = GaussianMixture(n_components=16, random_state=0).fit(X)  # A dask.array, a dask.dataframe, ..
     labels = model.predict(X)  # Lazy.
 
-The partitions of the data stay on their workers. Each iteration sends the parameters to them, and gets the sums of each
-partition back: ``k * d * d`` numbers for 'full' covariances. ``n``, ``k`` and ``d`` are the numbers of rows, components
+The partitions of the data stay on their workers, which need memory for about twice their rows. Each iteration sends the
+parameters to them, and gets the sums of each partition back: ``k * d * d`` numbers for 'full' covariances. ``n``, ``k`` and ``d`` are the numbers of rows, components
 and columns.
 """
 
 import math
 import warnings
+from contextlib import contextmanager
 
 import numpy as np
 from sklearn.base import _fit_context
@@ -196,10 +197,10 @@ class GaussianMixture(mixture.GaussianMixture):
             fit = _Fit(self, held, seed)
             found = fit.best()
         if not found["converged"] and not fit.progress.is_stopped and self.max_iter > 0:
-            warnings.warn(_bridge._NOT_CONVERGED, ConvergenceWarning, stacklevel=4)
+            warnings.warn(_bridge._NOT_CONVERGED, ConvergenceWarning, stacklevel=3)
         if found["empty"]:
             text = f"components {found['empty']} are empty: they kept their last mean and covariance"
-            warnings.warn(text, ConvergenceWarning, stacklevel=4)
+            warnings.warn(text, ConvergenceWarning, stacklevel=3)
         self._set(found, fit)
         return self
 
@@ -365,8 +366,8 @@ class GaussianMixture(mixture.GaussianMixture):
             dtype = np.dtype(np.int64) if method == "predict" else np.result_type(X.dtype, self.means_.dtype)
             ways = {"chunks": (X.chunks[0], tail)} if tail else {"drop_axis": 1}
             meta = np.empty((0,) * (1 + len(shape)), dtype)
-            of = {"model": model, "method": method, "dtype": dtype}
-            return da.map_blocks(_partitions.predicted, X, **of, **ways, meta=meta)
+            of = {"model": model, "method": method, "width": dtype}
+            return da.map_blocks(_partitions.predicted, X, **of, **ways, dtype=dtype, meta=meta)
         import dask
 
         dtype = np.dtype(np.int64) if method == "predict" else np.dtype(np.float64)
@@ -429,12 +430,12 @@ def partitions(X, sample_weight):
 
 
 def _parts(X, axes=2):
-    import dask
+    from dask.delayed import Delayed, delayed
 
     if not is_lazy(X):
-        return [dask.delayed(X, traverse=False)]
+        return [delayed(X, traverse=False)]
     if isinstance(X, list | tuple):
-        return [part if isinstance(part, dask.delayed.Delayed) else dask.delayed(part) for part in X]
+        return [part if isinstance(part, Delayed) else delayed(part) for part in X]
     if hasattr(X, "chunks"):
         if X.ndim != axes:
             advice = "reshape it with X.reshape(-1, 1) or X.reshape(1, -1)" if X.ndim == 1 else "rows × columns are needed"
@@ -577,15 +578,10 @@ def added(statistics):
     return first
 
 
-class _at:
-    """Name the iteration in numerical errors, which name the first: each step is a run of its own."""
-
-    def __init__(self, iteration):
-        self.iteration = iteration
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, _):
-        if isinstance(error, NumericalError):
-            raise NumericalError(str(error).replace("iteration 1:", f"iteration {self.iteration}:")) from None
+@contextmanager
+def _at(iteration):
+    """Name the iteration in numerical errors, which count it as the first: each step is a call of its own."""
+    try:
+        yield
+    except NumericalError as error:
+        raise NumericalError(str(error).replace("iteration 1:", f"iteration {iteration}:")) from None

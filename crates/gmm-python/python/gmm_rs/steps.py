@@ -12,6 +12,8 @@ The sums of rows under the same parameters add up, in any grouping; the order de
 program ``gmm`` has the same steps: ``gmm pass``, ``gmm add``, ``gmm maximise``.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
@@ -167,20 +169,9 @@ class PassRows:
     """
 
     def __init__(self, X, shift, *, sample_weight=None, device="auto", precision=None, n_jobs=None):
-        self.device = device
-        self.precision = precision
-        self.n_jobs = n_jobs
-        where = place(self)
-        rows = _inputs.array_in_place(X, where)
-        self._load(rows, _inputs.weights(sample_weight, rows), (precision or _precision(rows), shift), 100.0)
-
-    def _load(self, rows, weights, storage, passes):
-        precision, shift = storage
-        shift = np.ascontiguousarray(float64(shift))
-        if shift.shape != (rows.shape[1],):
-            raise ParameterError(f"shift has shape {shift.shape}: it must have {rows.shape[1]} numbers, one per column")
-        where = place(self, rows)
-        self._core = _core.PassRows(_inputs.contiguous(rows), where, (precision, shift), passes, weights)
+        where = SimpleNamespace(device=device, precision=precision, n_jobs=n_jobs)
+        rows = _inputs.array_in_place(X, place(where))
+        self._core = _loaded(rows, sample_weight, where, (precision or _precision(rows), shift), 100.0)
 
     def e_step(self, model, covariance_type="full"):
         """Compute the statistics of the rows under a mixture.
@@ -244,14 +235,12 @@ def e_step(X, model, covariance_type="full", *, sample_weight=None, device="auto
     ([2.0], [[4.0]], [10.0])
     """
     given = _given(model, covariance_type)
-    rows = PassRows.__new__(PassRows)
-    rows.device, rows.precision, rows.n_jobs = device, precision, n_jobs
-    array = _inputs.array_in_place(X, place(rows))
-    if array.shape[1] != given[2].shape[1]:
-        raise ParameterError(f"X has {array.shape[1]} columns, the mixture has {given[2].shape[1]}")
-    storage = _core.storage(given, precision or _precision(array))
-    rows._load(array, _inputs.weights(sample_weight, array), storage, 1.0)
-    return Statistics(rows._core.e_step(given))
+    where = SimpleNamespace(device=device, precision=precision, n_jobs=n_jobs)
+    rows = _inputs.array_in_place(X, place(where))
+    if rows.shape[1] != given[2].shape[-1]:
+        raise ParameterError(f"X has {rows.shape[1]} columns, the mixture has {given[2].shape[-1]}")
+    storage = _core.storage(given, precision or _precision(rows))
+    return Statistics(_loaded(rows, sample_weight, where, storage, 1.0).e_step(given))
 
 
 def m_step(statistics, model, *, reg_covar=1e-6):
@@ -290,6 +279,16 @@ def m_step(statistics, model, *, reg_covar=1e-6):
         raise TypeError(f"expected Statistics, got {type(statistics).__name__}")
     found = statistics._core.maximise(_given(model, statistics.covariance_type), float(reg_covar))
     return Parameters(found["weights"], found["means"], found["covariances"])
+
+
+def _loaded(rows, sample_weight, where, storage, passes):
+    """Rows on their engine, stored as `storage` says, for about this many passes."""
+    precision, shift = storage
+    shift = np.ascontiguousarray(float64(shift))
+    if shift.shape != (rows.shape[1],):
+        raise ParameterError(f"shift has shape {shift.shape}: it must have {rows.shape[1]} numbers, one per column")
+    weights = _inputs.weights(sample_weight, rows)
+    return _core.PassRows(_inputs.contiguous(rows), place(where, rows), (precision, shift), passes, weights)
 
 
 def _given(model, covariance_type):

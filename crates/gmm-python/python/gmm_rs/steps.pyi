@@ -37,10 +37,6 @@ class Statistics:
     def __reduce__(self) -> tuple[Any, ...]: ...
 
 class PassRows:
-    device: str
-    precision: _Precision | None
-    n_jobs: int | None
-
     def __init__(
         self,
         X: ArrayLike | _Table,
