@@ -1,5 +1,6 @@
 //! Selecting an engine by the name of its device.
 
+use std::fmt;
 use std::str::FromStr;
 
 use gmm_model::ModelError;
@@ -37,6 +38,17 @@ impl FromStr for Device {
                     choices: "auto, cpu, reference, cuda, cuda:I",
                 }
             }),
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Reference => f.write_str("reference"),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
         }
     }
 }

@@ -3,11 +3,12 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use gmm_model::{CovarianceType, Criteria, Draws, FitSummary, Mixture, Precision, three_digits};
+use gmm_model::{CovarianceType, Criteria, FitSummary, Mixture, Precision, three_digits};
 use ndarray::Array2;
 
 use crate::em::{self, EmOptions, EmRun, Observer, OnDevice};
-use crate::init::{self, Init, Start};
+use crate::init::{Init, Start};
+use crate::restarts::{self, FitState};
 use crate::shift::Sample;
 use crate::spikes::{Spike, places};
 use crate::{
@@ -187,6 +188,8 @@ pub struct Fit {
     pub tuning: Option<Tuning>,
     /// The measured loss of accuracy, if [`FitOptions::fast`] is set and the best run used an fp16 path.
     pub fast: Option<FastLoss>,
+    /// The state at the end: [`fit_resumed`] continues from it with more iterations or restarts.
+    pub state: FitState,
 }
 
 /// Fits a mixture to `data` on `engine`.
@@ -220,13 +223,36 @@ pub fn fit_observed<'a>(
     options: &FitOptions,
     observer: &mut Observer<'_>,
 ) -> Result<Fit, Error> {
-    fit_data(engine, data.into(), options, observer)
+    fit_data(engine, data.into(), options, FitState::default(), observer)
+}
+
+/// Continues a fit from a state that [`Iteration::save`](crate::Iteration::save) recorded, or from [`Fit::state`].
+///
+/// With the same data, options and engine the result has the bits of an undisturbed fit. This holds on the CPU; for
+/// loops on a GPU see [`EmRun`]. Data and options are not compared with those of the state: the caller does that.
+///
+/// `max_iter` and `tol` may differ. They apply to the running restart and to those after it, and completed restarts
+/// stay as they are. A state at the end of a fit first continues its best restart, if that has neither converged by
+/// `tol` nor reached `max_iter`, and then makes the restarts that a larger `n_init` adds.
+///
+/// # Errors
+/// As for [`fit_observed`]; [`Error::Option`] if the state has another shape or covariance kind, or more restarts than
+/// `n_init`.
+pub fn fit_resumed<'a>(
+    engine: &dyn Engine,
+    data: impl Into<Data<'a>>,
+    options: &FitOptions,
+    state: FitState,
+    observer: &mut Observer<'_>,
+) -> Result<Fit, Error> {
+    fit_data(engine, data.into(), options, state, observer)
 }
 
 fn fit_data(
     engine: &dyn Engine,
     data: Data<'_>,
     options: &FitOptions,
+    from: FitState,
     observer: &mut Observer<'_>,
 ) -> Result<Fit, Error> {
     let started = Instant::now();
@@ -240,7 +266,10 @@ fn fit_data(
     let at = sample.shift();
     let (mut rows, precision) = hold::for_fit(data, engine, asked, &sample, &at, options.reg_covar)?;
     let mut warnings = regularisation(rows.as_mut(), &sample, &at, options.reg_covar)?;
-    let (best, empty_at_start) = best_run(rows.as_mut(), data, &at, options, precision, observer)?;
+    let FitOptions { covariance_type: kind, n_components: k, reg_covar, init_rows, .. } = *options;
+    let start = Start { data, shift: &at, kind, k, reg_covar, init_rows };
+    let state = restarts::run_all(rows.as_mut(), start, options, precision, from, observer)?;
+    let (best, empty_at_start) = state.best.clone().map(|best| (best.run, best.empty_at_start)).expect("a run ended");
     let on_device = best.on_device;
     let fast = match on_device {
         Some(on) if fast::is_fast(on.path) => {
@@ -289,7 +318,7 @@ fn fit_data(
         trace: best.trace,
     };
     let tuning = best.tuning;
-    Ok(Fit { mixture: best.mixture, summary, warnings, elapsed: started.elapsed(), on_device, tuning, fast })
+    Ok(Fit { mixture: best.mixture, summary, warnings, elapsed: started.elapsed(), on_device, tuning, fast, state })
 }
 
 /// Adds the warnings about the best run.
@@ -341,58 +370,9 @@ fn check(data: Data<'_>, options: &FitOptions) -> Result<(), Error> {
     })
 }
 
-fn em_options(options: &FitOptions, precision: Precision) -> EmOptions {
+pub(crate) fn em_options(options: &FitOptions, precision: Precision) -> EmOptions {
     let FitOptions { tol, max_iter, reg_covar, autotune, fast, .. } = *options;
     EmOptions { tol, max_iter, reg_covar, precision, autotune, fast }
-}
-
-/// The best of all restarts by the last log-likelihood of its trace, and the number of components that its
-/// initialisation left without rows.
-fn best_run(
-    rows: &mut dyn Resident,
-    data: Data<'_>,
-    at: &[f64],
-    options: &FitOptions,
-    precision: Precision,
-    observer: &mut Observer<'_>,
-) -> Result<(EmRun, usize), Error> {
-    let FitOptions { covariance_type: kind, n_components: k, reg_covar, init_rows, .. } = *options;
-    let start = Start { data, shift: at, kind, k, reg_covar, init_rows };
-    let em = em_options(options, precision);
-    let restarts = if options.init.is_deterministic() { 1 } else { options.n_init };
-    let mut best: Option<(f64, EmRun, usize)> = None;
-    let mut failure = None;
-    for restart in 0..restarts {
-        let mut draws = Draws::for_purpose("fit", options.seed, restart as u64);
-        let attempt = init::start(rows, start, &options.init, &mut draws)
-            .and_then(|(mixture, empty)| Ok((em::run(rows, mixture, &em, restart, observer)?, empty)));
-        let (run, empty) = match attempt {
-            Ok(found) => found,
-            // A numerical failure of one restart does not end the others.
-            Err(error @ (Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. })) => {
-                failure.get_or_insert(error);
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        let score = match run.trace.last() {
-            Some(&mean) => mean,
-            None if restarts == 1 => 0.0,
-            // No iterations: compare the initial mixtures.
-            None => rows.evaluate(&run.mixture, EvaluateOptions::default())?.log_likelihood,
-        };
-        let finished = run.finished;
-        if best.as_ref().is_none_or(|(s, ..)| score > *s) {
-            best = Some((score, run, empty));
-        }
-        if finished {
-            break;
-        }
-    }
-    match (best, failure) {
-        (Some((_, run, empty)), _) => Ok((run, empty)),
-        (None, failure) => Err(failure.expect("at least one restart ran")),
-    }
 }
 
 /// The columns named by [`Warning::RegularisationDominates`].
