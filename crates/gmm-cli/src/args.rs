@@ -12,6 +12,7 @@ use gmm_host::{Device, MAX_THREADS};
 use gmm_model::{CovarianceType, Criterion, Precision, shown};
 
 use crate::output::{self, Console};
+use crate::progress::ProgressMode;
 use crate::{
     bench, classify, completions, convert, doctor, exit, fit, generate, loglik, man, matmul, mcmc, plot, predict,
     sample, score, select, show,
@@ -40,6 +41,19 @@ pub(crate) struct Cli {
     /// Print progress and timings to standard error
     #[arg(short, long, global = true, display_order = 901)]
     pub(crate) verbose: bool,
+    /// Progress of long work: auto is a bar on a terminal; json prints lines of JSON to standard error, at most two per
+    /// second; off prints nothing
+    #[arg(
+        long,
+        global = true,
+        value_name = "auto|json|off",
+        default_value = "auto",
+        value_parser = words::<ProgressMode>(&["auto", "json", "off"]),
+        hide_default_value = true,
+        hide_possible_values = true,
+        display_order = 902
+    )]
+    pub(crate) progress: ProgressMode,
 }
 
 #[derive(Subcommand)]

@@ -1,5 +1,7 @@
 //! `gmm fit`: fits a mixture to rows.
 
+mod online;
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -7,7 +9,7 @@ use anyhow::Context;
 use clap::Args;
 use gmm_data::ModelFile;
 use gmm_host::{
-    Engine, Fit, FitOptions, FitState, Init, Iteration, Opened, Tuning, Work, default_threads, fit_resumed,
+    Engine, Fit, FitOptions, FitState, Init, Iteration, Opened, Tuning, Warning, Work, default_threads, fit_resumed,
 };
 use gmm_model::{CovarianceType, Dataset, shown};
 use serde_json::Value;
@@ -21,6 +23,7 @@ use crate::opening::{self, Opening};
 use crate::output::{self, Console, is_stdio};
 use crate::progress::Progress;
 use crate::{plot, render};
+use online::OnlineArgs;
 
 const EXAMPLES: &str = "\
 Option names and defaults follow scikit-learn. Without -o the model is printed; with -o a short summary is printed.
@@ -32,7 +35,8 @@ Examples:
   gmm fit survey.csv -k 4 --columns age,income,hours --weights w -o model.json --json
   gmm fit more.csv --init model.json -o model.json         continue from a model
   gmm fit huge.npy -k 64 --checkpoint run.json -o model.json && rm run.json
-  gmm fit huge.npy --resume run.json -o model.json         after an interruption";
+  gmm fit huge.npy --resume run.json -o model.json         after an interruption
+  gmm fit huge.npy -k 64 --online --batch 100000           online EM: few passes over the data";
 
 /// Fit a Gaussian mixture to data by expectation-maximisation
 #[derive(Args)]
@@ -66,6 +70,8 @@ pub(crate) struct FitArgs {
     /// are left out are those of the checkpoint; only --n-init, --max-iter and --tol may differ
     #[arg(long, value_name = "MODEL")]
     resume: Option<PathBuf>,
+    #[command(flatten)]
+    online: OnlineArgs,
     /// Write the model to a .json or .safetensors file; - is JSON on standard output
     #[arg(short, long, value_name = "MODEL")]
     output: Option<PathBuf>,
@@ -101,6 +107,10 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     }
     let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
     let engine = opened.engine.as_ref();
+    if args.online.online {
+        let fit = online::fit(&args.online, &data, &options, engine, console)?;
+        return report(args, &options, &opened, &data, fit, console);
+    }
     let mut checkpoint = None;
     let mut state = FitState::default();
     if let Some(path) = args.checkpoint.as_ref().or(args.resume.as_ref()) {
@@ -138,13 +148,19 @@ fn report(
     console: &Console,
 ) -> anyhow::Result<()> {
     for warning in &fit.warnings {
-        console.warn(&output::warning(warning, data.names()));
+        match warning {
+            Warning::NotConverged { iterations } if args.online.online => {
+                console.warn(&format!("not converged after {iterations} epochs: raise --epochs or --tol"));
+            }
+            warning => console.warn(&output::warning(warning, data.names())),
+        }
     }
     if options.autotune {
         tuned(fit.tuning.as_ref(), opened.engine.as_ref(), console);
     }
     if args.require_convergence && !fit.summary.converged {
-        return Err(Failure::NotConverged { iterations: fit.summary.iterations }.into());
+        let (unit, option) = if args.online.online { ("epochs", "--epochs") } else { ("iterations", "--max-iter") };
+        return Err(Failure::NotConverged { iterations: fit.summary.iterations, unit, option }.into());
     }
     if let Some(on_device) = fit.on_device {
         console.note(|| on_device.to_string());
@@ -286,7 +302,7 @@ fn observed(
     engine: &dyn Engine,
     console: &Console,
 ) -> anyhow::Result<Fit> {
-    let progress = Progress::new(console, options.max_iter, options.n_init);
+    let progress = Progress::new(console, data.n_rows(), options.max_iter, options.n_init);
     let mut failed = None;
     let mut reached = 0;
     // Before the first iteration there is nothing to save: a signal then ends the program at once.

@@ -12,7 +12,8 @@ use crate::restarts::{self, FitState};
 use crate::shift::Sample;
 use crate::spikes::{Spike, places};
 use crate::{
-    Data, Engine, Error, EvaluateOptions, FastLoss, Resident, Tuning, evaluate, fast, hold, memory, shift, spikes,
+    Data, Engine, Error, EvaluateOptions, Evaluation, FastLoss, Resident, Tuning, evaluate, fast, hold, memory, shift,
+    spikes,
 };
 
 /// Options of a fit. Names and defaults are scikit-learn's.
@@ -291,38 +292,46 @@ fn fit_data(
     if evaluation.log_likelihood.is_nan() || evaluation.entropy.is_nan() {
         return Err(Error::Likelihood { iteration: best.iterations, value: f64::NAN });
     }
-    let criteria = Criteria::new(
-        best.mixture.n_parameters(),
-        evaluation.log_likelihood,
-        evaluation.total_weight,
-        evaluation.entropy,
-    );
     if empty_at_start > 0 {
         warnings.push(Warning::FewerClusters { empty: empty_at_start, k: options.n_components });
     }
     warn_of_run(&mut warnings, &best, options);
-    let summary = FitSummary {
-        log_likelihood: evaluation.log_likelihood,
-        mean_log_likelihood: evaluation.log_likelihood / evaluation.total_weight,
-        n_rows: all_rows,
-        iterations: best.iterations,
-        converged: best.converged,
+    let stored = engine.precision(precision).name();
+    let summary = summary(&best, &evaluation, all_rows, options, (engine.name(), stored.to_owned()));
+    let tuning = best.tuning;
+    Ok(Fit { mixture: best.mixture, summary, warnings, elapsed: started.elapsed(), on_device, tuning, fast, state })
+}
+
+/// The record of a run on `n_rows` rows; `place` are the names of engine and precision.
+pub(crate) fn summary(
+    run: &EmRun,
+    evaluation: &Evaluation,
+    n_rows: u64,
+    options: &FitOptions,
+    place: (String, String),
+) -> FitSummary {
+    let Evaluation { log_likelihood, total_weight, entropy, .. } = *evaluation;
+    let criteria = Criteria::new(run.mixture.n_parameters(), log_likelihood, total_weight, entropy);
+    FitSummary {
+        log_likelihood,
+        mean_log_likelihood: log_likelihood / total_weight,
+        n_rows,
+        iterations: run.iterations,
+        converged: run.converged,
         aic: criteria.aic,
         bic: criteria.bic,
         icl: criteria.icl,
         tol: options.tol,
         reg_covar: options.reg_covar,
         seed: options.seed,
-        engine: engine.name(),
-        precision: engine.precision(precision).name().to_owned(),
-        trace: best.trace,
-    };
-    let tuning = best.tuning;
-    Ok(Fit { mixture: best.mixture, summary, warnings, elapsed: started.elapsed(), on_device, tuning, fast, state })
+        engine: place.0,
+        precision: place.1,
+        trace: run.trace.clone(),
+    }
 }
 
 /// Adds the warnings about the best run.
-fn warn_of_run(warnings: &mut Vec<Warning>, best: &EmRun, options: &FitOptions) {
+pub(crate) fn warn_of_run(warnings: &mut Vec<Warning>, best: &EmRun, options: &FitOptions) {
     // A fall far below `tol` counts as convergence.
     let falls = best.falls.iter().filter(|(_, by)| *by >= 0.01 * options.tol);
     warnings.extend(falls.map(|&(iteration, by)| Warning::LikelihoodFell { iteration, by }));
