@@ -98,3 +98,6 @@ impl Saved {
         self.path.display().to_string()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,8 +66,9 @@ pub(crate) struct FitArgs {
     /// Save the state of the fit to this model file every few seconds, on Ctrl-C, and at the end
     #[arg(long, value_name = "MODEL")]
     checkpoint: Option<PathBuf>,
-    /// Continue the fit that wrote this checkpoint, to the bits of an undisturbed fit, and save to it again. Options that
-    /// are left out are those of the checkpoint; only --n-init, --max-iter and --tol may differ
+    /// Continue the fit that wrote this checkpoint, and save to it again. The result is that of an undisturbed fit, on
+    /// the CPU to the bit. Options that are left out are those of the checkpoint; only --n-init, --max-iter and --tol may
+    /// differ
     #[arg(long, value_name = "MODEL")]
     resume: Option<PathBuf>,
     #[command(flatten)]

@@ -197,8 +197,8 @@ pub fn run(
     go_on(rows, EmRun::new(start), options, progress, observer)
 }
 
-/// As [`run`], from a run that may have made iterations already. Each iteration depends only on the mixture before it,
-/// so a run that was stopped and goes on gives the bits of an undisturbed one; see [`iterate`] for loops on a device.
+/// As [`run`], from a run that may have made iterations already. Each pass depends only on the mixture before it, so a run
+/// that was stopped and goes on gives the bits of an undisturbed one. For loops on a device see [`iterate`].
 ///
 /// # Errors
 /// As for [`run`].
@@ -232,45 +232,43 @@ pub(crate) fn go_on(
 type See<'a> = dyn FnMut(&mut EmRun, usize) -> Result<(), Error> + 'a;
 
 /// [`Passes::iterate`](crate::Passes::iterate), also for a run that has iterations already. Engines begin their loops
-/// with iteration 1 and do not know the log-likelihood before it. So the first iteration of a continued run is a loop of
-/// its own, and its change is judged here.
+/// with iteration 1, whose change they cannot judge. So a loop of one iteration comes first, and is judged here; if the
+/// run goes on, the next loop repeats that iteration.
 ///
-/// The bits are those of an undisturbed run if the engine chooses the same path for the remaining iterations, and if
-/// that path's iterations depend only on the mixture. They do not if the undisturbed run had lost precision before and
-/// another path had taken over.
+/// The loop begins with parameters that were copied to the host. If an engine holds them in another form, the copy is
+/// rounded, and so the bits are not those of an undisturbed run.
 fn iterate(rows: &mut dyn Resident, run: &mut EmRun, options: &EmOptions, see: &mut See<'_>) -> Result<(), Error> {
-    if run.iterations == 0 {
+    let (before, earlier) = (run.iterations, run.on_device.unwrap_or_default());
+    if before == 0 {
         return rows.iterate(run, options, see);
     }
-    for most in [1, usize::MAX] {
-        let before = run.iterations;
-        if before >= options.max_iter || run.converged || run.finished {
-            return Ok(());
-        }
-        let part_options = EmOptions { max_iter: most.min(options.max_iter - before), ..*options };
-        let earlier = run.on_device.unwrap_or_default();
-        let mut part = EmRun::new(run.mixture.clone());
-        rows.iterate(&mut part, &part_options, &mut |part, from| {
-            run.mixture.clone_from(&part.mixture);
-            run.trace.extend_from_slice(&part.trace[from..]);
-            run.iterations = before + part.iterations;
-            run.empty.clone_from(&part.empty);
-            run.tuning.clone_from(&part.tuning);
-            run.on_device = part.on_device.map(|on| OnDevice {
-                iterations: earlier.iterations + on.iterations,
-                time: earlier.time + on.time,
-                ..on
-            });
-            run.converged = if most == 1 { run.last_change().abs() < options.tol } else { part.converged };
-            see(run, before + from)?;
-            part.finished = run.finished;
-            Ok(())
-        })?;
-        if part.iterations == 0 {
-            return Ok(());
-        }
+    if before >= options.max_iter || run.converged || run.finished {
+        return Ok(());
     }
-    Ok(())
+    let start = run.mixture.clone();
+    let one = EmOptions { max_iter: 1, ..*options };
+    let mut first = EmRun::new(start.clone());
+    rows.iterate(&mut first, &one, &mut |_, _| Ok(()))?;
+    // The engine has no loop, or none for this shape.
+    let (Some(&mean), Some(&last)) = (first.trace.first(), run.trace.last()) else { return Ok(()) };
+    let ends = (mean - last).abs() < options.tol;
+    let most = if ends { 1 } else { options.max_iter - before };
+    rows.iterate(&mut EmRun::new(start), &EmOptions { max_iter: most, ..*options }, &mut |part, from| {
+        run.mixture.clone_from(&part.mixture);
+        run.trace.extend_from_slice(&part.trace[from..]);
+        run.iterations = before + part.iterations;
+        run.empty.clone_from(&part.empty);
+        run.tuning.clone_from(&part.tuning);
+        run.on_device = part.on_device.map(|on| OnDevice {
+            iterations: earlier.iterations + on.iterations,
+            time: earlier.time + on.time,
+            ..on
+        });
+        run.converged = ends || part.converged;
+        see(run, before + from)?;
+        part.finished = run.finished;
+        Ok(())
+    })
 }
 
 /// Records falls of the likelihood in the iterations after the first `from`, and calls the observer for each.
@@ -340,3 +338,6 @@ pub(crate) fn singular(source: ModelError, iteration: usize) -> Error {
         other => Error::Model(other),
     }
 }
+
+#[cfg(test)]
+mod tests;
