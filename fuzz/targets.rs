@@ -7,8 +7,8 @@
 #![allow(dead_code, reason = "each target uses its own function")]
 
 use gmm_data::{
-    Decimal, FileError, Format, ReadOptions, Table, model_to_json, model_to_safetensors, read_mixtures,
-    read_model_bytes, read_stream, write_csv,
+    Decimal, FileError, Format, ReadOptions, Table, model_and_state, model_to_json, model_to_safetensors,
+    read_mixtures, read_model_bytes, read_stream, write_csv,
 };
 use gmm_model::{Matrix, Mixture, Statistics};
 
@@ -106,8 +106,12 @@ fn columns(bytes: &[u8], format: Format) {
     }
 }
 
-/// Model files in both forms.
+/// Model files in both forms, with and without the state of a fit.
 pub(crate) fn model(bytes: &[u8]) {
+    match model_and_state(bytes, NAME) {
+        Ok((model, _)) => assert!(read_model_bytes(bytes, NAME).is_ok_and(|again| again.mixture == model.mixture)),
+        Err(error) => check(&error),
+    }
     match read_model_bytes(bytes, NAME) {
         Ok(model) => {
             let json = model_to_json(&model).expect("names were checked");

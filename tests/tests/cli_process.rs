@@ -141,11 +141,12 @@ fn row_56_signals_leave_the_last_checkpoint_and_their_exit_codes() {
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code), "{stderr}");
         assert!(stderr.starts_with("error: interrupted after "), "{stderr}");
-        assert!(stderr.ends_with("iterations; the mixture so far is in run.json\n"), "{stderr}");
+        assert!(stderr.ends_with("iterations; --resume run.json continues\n"), "{stderr}");
         assert!(output.stdout.is_empty());
         assert_eq!(folder.files(), ["run.json", "x.npy"], "no model, no temporary file");
         assert!(folder.read("run.json") != first, "the signal wrote the latest mixture");
         folder.gmm("fit x.npy --init run.json --max-iter 3 -o m.json").ok();
+        folder.gmm("fit x.npy --resume run.json --max-iter 3 -o m.json").ok();
     }
 }
 

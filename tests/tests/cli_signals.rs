@@ -50,7 +50,7 @@ fn row_56_a_terminal_that_goes_away_leaves_checkpoints() {
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(129), "{stderr}");
-    assert!(stderr.ends_with("iterations; the mixture so far is in run.json\n"), "{stderr}");
+    assert!(stderr.ends_with("iterations; --resume run.json continues\n"), "{stderr}");
 
     let folder = Folder::new();
     let command = format!("mcmc {} -k 2 --sampler rwm --draws 1e6 --warmup 20 --chains 2", data("old_faithful.csv"));

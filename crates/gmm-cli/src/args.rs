@@ -5,12 +5,14 @@ use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::error::{ContextKind, ErrorKind};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use gmm_data::{Decimal, Format, ReadOptions, Separator};
 use gmm_host::{Device, MAX_THREADS};
 use gmm_model::{CovarianceType, Criterion, Precision, shown};
 
 use crate::output::{self, Console};
+use crate::progress::ProgressMode;
 use crate::{
     add, bench, classify, completions, convert, doctor, exit, fit, generate, loglik, man, matmul, maximise, mcmc, pass,
     plot, predict, sample, score, select, show,
@@ -39,6 +41,19 @@ pub(crate) struct Cli {
     /// Print progress and timings to standard error
     #[arg(short, long, global = true, display_order = 901)]
     pub(crate) verbose: bool,
+    /// Progress of long work: auto is a bar on a terminal; json prints lines of JSON to standard error, at most two per
+    /// second; off prints nothing
+    #[arg(
+        long,
+        global = true,
+        value_name = "auto|json|off",
+        default_value = "auto",
+        value_parser = words::<ProgressMode>(&["auto", "json", "off"]),
+        hide_default_value = true,
+        hide_possible_values = true,
+        display_order = 902
+    )]
+    pub(crate) progress: ProgressMode,
 }
 
 #[derive(Subcommand)]
@@ -272,6 +287,11 @@ impl EngineArgs {
         })
     }
 
+    /// The same precision on another device, with another number of threads.
+    pub(crate) const fn on(&self, device: Device, threads: usize) -> Self {
+        Self { device, threads, precision: self.precision }
+    }
+
     /// Whether `--precision fast` was given.
     pub(crate) fn fast(&self) -> bool {
         self.precision == Some(Digits::Fast)
@@ -382,7 +402,7 @@ pub(crate) fn threads(text: &str) -> Result<usize, String> {
 /// Parses the command line. An invalid value is reported in one line, like every other error; a malformed command is
 /// reported with the usage.
 pub(crate) fn parse() -> Result<Cli, ExitCode> {
-    Cli::try_parse().map_err(|error| {
+    cli().map_err(|error| {
         match error.kind() {
             ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
                 exit::print_error(&one_line(&error));
@@ -397,6 +417,17 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
         }
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
     })
+}
+
+/// The command line, with the names of the options that were given to `fit`.
+fn cli() -> Result<Cli, clap::Error> {
+    let matches = Cli::command().try_get_matches()?;
+    let mut cli = Cli::from_arg_matches(&matches)?;
+    if let (Command::Fit(fit), Some(matches)) = (&mut cli.command, matches.subcommand_matches("fit")) {
+        let is_given = |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);
+        fit.given = matches.ids().filter(is_given).map(|id| id.as_str().to_owned()).collect();
+    }
+    Ok(cli)
 }
 
 /// The first paragraph of clap's message without `error: `, with line breaks replaced by blanks.

@@ -72,10 +72,14 @@ pub(crate) enum Failure {
         rows: usize,
     },
     /// `--require-convergence` was given.
-    #[error("not converged after {iterations} iterations: raise --max-iter or --tol")]
+    #[error("not converged after {iterations} {unit}: raise {option} or --tol")]
     NotConverged {
-        /// Completed iterations.
+        /// Completed iterations, or epochs of an online fit.
         iterations: usize,
+        /// Which of the two.
+        unit: &'static str,
+        /// The option that limits them.
+        option: &'static str,
     },
 }
 

@@ -1,17 +1,21 @@
 //! `gmm fit`: fits a mixture to rows.
 
+mod online;
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
 use gmm_data::ModelFile;
-use gmm_host::{Engine, Fit, FitOptions, Init, Iteration, Tuning, Work, fit_observed};
+use gmm_host::{
+    Engine, Fit, FitOptions, FitState, Init, Iteration, Opened, Tuning, Warning, Work, default_threads, fit_resumed,
+};
 use gmm_model::{CovarianceType, Dataset, shown};
 use serde_json::Value;
 
 use crate::args::{self, EmArgs, EngineArgs, InputArgs};
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Basis, Checkpoint, FitRecord, Saved};
 use crate::exit::{self, Failure};
 use crate::input;
 use crate::interrupt::{self, Hold};
@@ -19,6 +23,7 @@ use crate::opening::{self, Opening};
 use crate::output::{self, Console, is_stdio};
 use crate::progress::Progress;
 use crate::{plot, render};
+use online::OnlineArgs;
 
 const EXAMPLES: &str = "\
 Option names and defaults follow scikit-learn. Without -o the model is printed; with -o a short summary is printed.
@@ -30,7 +35,9 @@ Examples:
   gmm fit survey.csv -k 4 --columns age,income,hours --weights w -o model.json --json
   gmm fit 'part-*.parquet' -k 8 --memory 4GiB -o model.json   many files as one table
   gmm fit more.csv --init model.json -o model.json         continue from a model
-  gmm fit huge.npy -k 64 --checkpoint run.json -o model.json && rm run.json";
+  gmm fit huge.npy -k 64 --checkpoint run.json -o model.json && rm run.json
+  gmm fit huge.npy --resume run.json -o model.json         after an interruption
+  gmm fit huge.npy -k 64 --online --batch 100000           online EM: few passes over the data";
 
 /// Fit a Gaussian mixture to data by expectation-maximisation
 #[derive(Args)]
@@ -57,9 +64,16 @@ pub(crate) struct FitArgs {
     /// Exit with code 7 and write no model if the fit did not converge
     #[arg(long)]
     require_convergence: bool,
-    /// Save the current mixture to this file every few seconds, on Ctrl-C, and at the end
+    /// Save the state of the fit to this model file every few seconds, on Ctrl-C, and at the end
     #[arg(long, value_name = "MODEL")]
     checkpoint: Option<PathBuf>,
+    /// Continue the fit that wrote this checkpoint, and save to it again. The result is that of an undisturbed fit, on
+    /// the CPU to the bit. Options that are left out are those of the checkpoint; only --n-init, --max-iter and --tol may
+    /// differ
+    #[arg(long, value_name = "MODEL")]
+    resume: Option<PathBuf>,
+    #[command(flatten)]
+    online: OnlineArgs,
     /// Write the model to a .json or .safetensors file; - is JSON on standard output
     #[arg(short, long, value_name = "MODEL")]
     output: Option<PathBuf>,
@@ -69,37 +83,94 @@ pub(crate) struct FitArgs {
     /// Print one JSON object instead of the summary
     #[arg(long)]
     json: bool,
+    /// Names of the options on the command line, as opposed to defaults.
+    #[arg(skip)]
+    pub(crate) given: Vec<String>,
 }
 
 pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     check_paths(args)?;
-    let start = start(&args.init)?;
-    let options = options(args, start.as_ref())?;
+    let saved = args.resume.as_deref().map(Saved::read).transpose()?;
+    // A resumed fit is past its start.
+    let start = if saved.is_none() { start(&args.init)? } else { None };
+    let options = match &saved {
+        Some(saved) => resumed(args, saved)?,
+        None => options(args, start.as_ref())?,
+    };
     options.validate()?;
+    let engine_args = saved
+        .as_ref()
+        .map_or_else(|| Ok(args.engine.on(args.engine.device, args.engine.threads)), |s| s.engine(&args.engine))?;
     let work = |shape, precision| Work::fit(shape, precision, &options);
-    let opening = Opening::begin(&args.engine, &args.input.source().files()?, &work);
+    let opening = Opening::begin(&engine_args, &args.input.source().files()?, &work);
     let data = input::rows(args.input.source(), args.weights.as_deref(), console)?;
     if let Some(model) = &start {
         input::check_columns(model, &data).with_context(|| args.input.source().display())?;
     }
     let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
-    let fit = observed(args.checkpoint.as_deref(), &data, &options, opened.engine.as_ref(), console)?;
-    for warning in &fit.warnings {
-        console.warn(&output::warning(warning, data.names()));
+    let engine = opened.engine.as_ref();
+    if args.online.online {
+        let fit = online::fit(&args.online, &data, &options, engine, console)?;
+        return report(args, &options, &opened, &data, fit, console);
     }
-    if args.em.autotune {
+    let mut checkpoint = None;
+    let mut state = FitState::default();
+    if let Some(path) = args.checkpoint.as_ref().or(args.resume.as_ref()) {
+        let threads = if engine_args.threads == 0 { default_threads() } else { engine_args.threads };
+        let init = saved.as_ref().map_or(&args.init, |saved| &saved.basis.fit.init);
+        let basis = Basis::new(FitRecord::new(&options, init), &data, engine, threads)?;
+        if let Some(saved) = saved {
+            saved.check(&basis, console)?;
+            state = saved.state;
+        }
+        checkpoint = Some(Checkpoint::new(path.clone(), data.names().map(<[String]>::to_vec), basis));
+    }
+    let fit = observed(checkpoint, state, &data, &options, engine, console)?;
+    report(args, &options, &opened, &data, fit, console)
+}
+
+/// The options of a fit that goes on.
+///
+/// # Errors
+/// Errors if an option was given that differs from that of the checkpoint.
+fn resumed(args: &FitArgs, saved: &Saved) -> anyhow::Result<FitOptions> {
+    let k = args.k.unwrap_or(saved.basis.fit.k);
+    let kind = args.covariance.unwrap_or(CovarianceType::Full);
+    let asked = FitOptions { covariance_type: kind, ..em_options(&args.em, &args.engine, k) };
+    saved.options(&FitRecord::new(&asked, &args.init), &args.given)
+}
+
+/// Warns, and writes model, summary and plot.
+fn report(
+    args: &FitArgs,
+    options: &FitOptions,
+    opened: &Opened,
+    data: &Dataset,
+    fit: Fit,
+    console: &Console,
+) -> anyhow::Result<()> {
+    for warning in &fit.warnings {
+        match warning {
+            Warning::NotConverged { iterations } if args.online.online => {
+                console.warn(&format!("not converged after {iterations} epochs: raise --epochs or --tol"));
+            }
+            warning => console.warn(&output::warning(warning, data.names())),
+        }
+    }
+    if options.autotune {
         tuned(fit.tuning.as_ref(), opened.engine.as_ref(), console);
     }
     if args.require_convergence && !fit.summary.converged {
-        return Err(Failure::NotConverged { iterations: fit.summary.iterations }.into());
+        let (unit, option) = if args.online.online { ("epochs", "--epochs") } else { ("iterations", "--max-iter") };
+        return Err(Failure::NotConverged { iterations: fit.summary.iterations, unit, option }.into());
     }
     if let Some(on_device) = fit.on_device {
         console.note(|| on_device.to_string());
     }
-    if args.engine.fast() {
+    if options.fast {
         console.tell(&fast_cost(&fit));
     }
-    let engine = opening::describe(&opened, args.engine.device, &fit.summary.precision);
+    let engine = opening::describe(opened, args.engine.device, &fit.summary.precision);
     let feature_names = data.names().map(<[String]>::to_vec);
     let Fit { mixture, summary, storage, elapsed, .. } = fit;
     let model = ModelFile { feature_names, fit: Some(summary), storage: Some(storage), ..ModelFile::from(mixture) };
@@ -124,8 +195,8 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     if let Some(path) = &args.plot {
         let names = model.feature_names.as_deref();
         let source = args.input.source().caption();
-        let what = plot::fit::What { names, columns: None, points: None, seed: args.em.seed, source };
-        plot::write(path, &plot::fit::picture(&model.mixture, &data, &what, console)?, console)?;
+        let what = plot::fit::What { names, columns: None, points: None, seed: options.seed, source };
+        plot::write(path, &plot::fit::picture(&model.mixture, data, &what, console)?, console)?;
     }
     Ok(())
 }
@@ -152,7 +223,7 @@ fn check_paths(args: &FitArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.plot {
         plot::check_option(path, &inputs)?;
     }
-    if let Some(path) = &args.checkpoint {
+    for path in args.checkpoint.iter().chain(&args.resume) {
         output::check_checkpoint(path)?;
         output::check_model_path(path)?;
         output::check_apart(path, &inputs)?;
@@ -226,17 +297,16 @@ pub(crate) fn tuned(tuning: Option<&Tuning>, engine: &dyn Engine, console: &Cons
     }
 }
 
-/// Fits while showing the progress and writing the checkpoint; stops at a signal.
+/// Fits from `state` while showing the progress and writing the checkpoint; stops at a signal.
 fn observed(
-    checkpoint: Option<&Path>,
+    mut checkpoint: Option<Checkpoint>,
+    state: FitState,
     data: &Dataset,
     options: &FitOptions,
     engine: &dyn Engine,
     console: &Console,
 ) -> anyhow::Result<Fit> {
-    let progress = Progress::new(console, options.max_iter, options.n_init);
-    let names = data.names().map(<[String]>::to_vec);
-    let mut checkpoint = checkpoint.map(|path| Checkpoint::new(path.to_owned(), names));
+    let progress = Progress::new(console, data.n_rows(), options.max_iter, options.n_init);
     let mut failed = None;
     let mut reached = 0;
     // Before the first iteration there is nothing to save: a signal then ends the program at once.
@@ -245,23 +315,25 @@ fn observed(
         held.get_or_insert_with(interrupt::hold);
         progress.step(step.restart, step);
         // An engine that runs several iterations in one batch passes the mixture only with the last.
-        let Some(mixture) = step.mixture else { return ControlFlow::Continue(()) };
+        if step.mixture.is_none() {
+            return ControlFlow::Continue(());
+        }
         reached = step.iteration;
         let stop = interrupt::received().is_some();
-        if let Some(Err(error)) = checkpoint.as_mut().map(|c| c.offer(mixture, stop)) {
+        if let Some(Err(error)) = checkpoint.as_mut().map(|c| c.offer(step, stop)) {
             failed = Some(error);
             return ControlFlow::Break(());
         }
         if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let result = fit_observed(engine, data, options, &mut observer);
+    let result = fit_resumed(engine, data, options, state, &mut observer);
     progress.finish();
     if let Some(error) = failed {
         return Err(error);
     }
     let fit = result.map_err(|error| match error {
         gmm_host::Error::Interrupted { iterations } => {
-            let kept = checkpoint.as_ref().map(|c| format!("; the mixture so far is in {}", c.display()));
+            let kept = checkpoint.as_ref().map(|c| format!("; --resume {} continues", c.display()));
             Failure::Interrupted { iterations, kept: kept.unwrap_or_default() }.into()
         }
         error => match &mut checkpoint {
@@ -270,7 +342,7 @@ fn observed(
         },
     })?;
     if let Some(checkpoint) = &mut checkpoint {
-        checkpoint.offer(&fit.mixture, true)?;
+        checkpoint.done(&fit.state)?;
     }
     Ok(fit)
 }

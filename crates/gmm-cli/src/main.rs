@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Err(code) => return code,
     };
     gmm_host::limit_global_threads();
-    let console = Console::new(cli.quiet, cli.verbose);
+    let console = Console::new(cli.quiet, cli.verbose).with_progress(cli.progress);
     let result = match &cli.command {
         Command::Fit(args) => fit::run(args, &console),
         Command::Predict(args) => predict::run(args, &console),

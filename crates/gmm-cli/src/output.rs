@@ -13,6 +13,7 @@ use gmm_model::{Statistics, shown};
 
 use crate::exit::Failure;
 use crate::interrupt::{self, Hold};
+use crate::progress::ProgressMode;
 
 /// The verbosity, and the progress bar that messages must not overwrite.
 pub(crate) struct Console {
@@ -22,13 +23,24 @@ pub(crate) struct Console {
     pub(crate) verbose: bool,
     /// Whether standard output supports colours.
     pub(crate) colour: bool,
+    progress: ProgressMode,
     bar: RefCell<Option<indicatif::ProgressBar>>,
 }
 
 impl Console {
     pub(crate) fn new(quiet: bool, verbose: bool) -> Self {
         let colour = wants_colour() && io::stdout().is_terminal();
-        Self { quiet, verbose, colour, bar: RefCell::new(None) }
+        Self { quiet, verbose, colour, progress: ProgressMode::Auto, bar: RefCell::new(None) }
+    }
+
+    /// The same console with another way to show progress.
+    pub(crate) fn with_progress(self, progress: ProgressMode) -> Self {
+        Self { progress, ..self }
+    }
+
+    /// How progress is shown.
+    pub(crate) const fn progress(&self) -> ProgressMode {
+        self.progress
     }
 
     /// Prints a warning, unless quiet.
@@ -52,9 +64,21 @@ impl Console {
         }
     }
 
+    /// Prints one step of long work, with `-v` only, unless its progress is shown otherwise or not at all.
+    pub(crate) fn step_note(&self, text: impl FnOnce() -> String) {
+        if self.progress == ProgressMode::Auto {
+            self.note(text);
+        }
+    }
+
+    /// Prints a line of progress, even if quiet: it was asked for.
+    pub(crate) fn json_line(&self, line: &serde_json::Value) {
+        self.line(&line.to_string());
+    }
+
     /// Whether to show a progress bar.
     pub(crate) fn shows_progress(&self) -> bool {
-        !self.quiet && io::stderr().is_terminal()
+        !self.quiet && self.progress == ProgressMode::Auto && io::stderr().is_terminal()
     }
 
     /// Attaches a progress bar: messages are then printed above it.

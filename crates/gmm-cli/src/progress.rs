@@ -1,23 +1,31 @@
-//! The progress of a fit, a sampler or a write: a bar on a terminal, else lines with `-v`.
+//! The progress of a fit, a sampler or a write: a bar on a terminal, else lines with `-v`, or lines of JSON.
+
+mod lines;
 
 use std::cell::Cell;
 
-use gmm_host::Iteration;
+use gmm_host::{Iteration, OnlineStep};
 use gmm_mcmc::{Event, Run, Sampler};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::Console;
+pub(crate) use lines::ProgressMode;
+use lines::{Done, Lines, fields};
 
 /// A bar over the iterations of one fit, or of all fits of a selection.
 pub(crate) struct Progress<'a> {
     console: &'a Console,
     bar: Option<ProgressBar>,
+    lines: Lines<'a>,
+    rows: usize,
     max_iter: usize,
+    runs: usize,
 }
 
 impl<'a> Progress<'a> {
-    /// Creates a bar for `runs` runs of at most `max_iter` iterations. It appears with the first iteration.
-    pub(crate) fn new(console: &'a Console, max_iter: usize, runs: usize) -> Self {
+    /// Creates a bar for `runs` runs over `rows` rows of at most `max_iter` iterations. It appears with the first
+    /// iteration.
+    pub(crate) fn new(console: &'a Console, rows: usize, max_iter: usize, runs: usize) -> Self {
         let bar = console.shows_progress().then(|| {
             let bar = ProgressBar::new((max_iter as u64).saturating_mul(runs as u64));
             // `eta` assumes that all iterations run; convergence usually comes sooner.
@@ -26,7 +34,7 @@ impl<'a> Progress<'a> {
             console.attach(&bar);
             bar
         });
-        Self { console, bar, max_iter }
+        Self { console, bar, lines: Lines::new(console, "fit"), rows, max_iter, runs }
     }
 
     /// Sets the prefix, which names the current one of several fits.
@@ -38,23 +46,106 @@ impl<'a> Progress<'a> {
 
     /// Shows one iteration of run `run`, counted from 0.
     pub(crate) fn step(&self, run: usize, step: &Iteration<'_>) {
+        let before = (run as u64).saturating_mul(self.max_iter as u64);
+        let total = (self.runs as u64).saturating_mul(self.max_iter as u64);
+        let at = Done { done: before.saturating_add(step.iteration as u64), total };
+        // Counts iterations within a run only: between two runs the count jumps if the first converged.
+        let speed = self.lines.speed(Done { done: step.iteration as u64, total }, run);
+        let rows = speed.map(|speed| speed * self.rows as f64);
+        self.lines.offer(at, speed, || {
+            fields([
+                ("run", run.into()),
+                ("restart", step.restart.into()),
+                ("iteration", step.iteration.into()),
+                ("mean_log_likelihood", step.mean_log_likelihood.into()),
+                ("change", step.change.into()),
+                ("rows_per_second", rows.into()),
+            ])
+        });
         let text = || {
             let change = if step.change.is_finite() { format!("{:+.2e}", step.change) } else { "–".to_owned() };
             format!("iteration {}  log-likelihood {:.6}  change {change}", step.iteration, step.mean_log_likelihood)
         };
         match &self.bar {
             Some(bar) => {
-                bar.set_position((run * self.max_iter + step.iteration) as u64);
-                bar.set_message(text());
+                bar.set_position(at.done);
+                let speed = rows.map_or_else(String::new, |rows| format!("  {}", per_second(rows)));
+                bar.set_message(text() + &speed);
             }
-            None => self.console.note(|| format!("run {run}, {}", text())),
+            None => self.console.step_note(|| format!("run {run}, {}", text())),
         }
     }
 
-    /// Removes the bar.
+    /// Removes the bar, and prints the last line.
     pub(crate) fn finish(&self) {
+        self.lines.flush();
         self.console.finish();
     }
+}
+
+/// A bar over the rows of all epochs of an online fit.
+pub(crate) struct Epochs<'a> {
+    console: &'a Console,
+    bar: Option<ProgressBar>,
+    lines: Lines<'a>,
+    done: Cell<u64>,
+    total: u64,
+}
+
+impl<'a> Epochs<'a> {
+    /// Creates a bar for at most `epochs` passes over `rows` rows.
+    pub(crate) fn new(console: &'a Console, rows: usize, epochs: usize) -> Self {
+        let total = (rows as u64).saturating_mul(epochs as u64);
+        let bar = console.shows_progress().then(|| {
+            let bar = ProgressBar::new(total);
+            let style = "{spinner} {msg}  [{bar:24}] {elapsed}, at most {eta} left";
+            bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            console.attach(&bar);
+            bar
+        });
+        Self { console, bar, lines: Lines::new(console, "online"), done: Cell::new(0), total }
+    }
+
+    /// Shows one step, with a batch of `rows` rows.
+    pub(crate) fn step(&self, epoch: usize, step: &OnlineStep) {
+        self.done.set(self.done.get() + step.rows);
+        let at = Done { done: self.done.get(), total: self.total };
+        let speed = self.lines.speed(at, 0);
+        self.lines.offer(at, speed, || {
+            fields([
+                ("epoch", epoch.into()),
+                ("step", step.step.into()),
+                ("mean_log_likelihood", step.mean_log_likelihood.into()),
+                ("rows_per_second", speed.into()),
+            ])
+        });
+        let text = || format!("epoch {epoch}  step {}  log-likelihood {:.6}", step.step, step.mean_log_likelihood);
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(at.done);
+                bar.set_message(text() + &speed.map_or_else(String::new, |rows| format!("  {}", per_second(rows))));
+            }
+            None => self.console.step_note(text),
+        }
+    }
+
+    /// Removes the bar, and prints the last line.
+    pub(crate) fn finish(&self) {
+        self.lines.flush();
+        self.console.finish();
+    }
+}
+
+/// A speed in rows per second, with three digits and a unit.
+fn per_second(rows: f64) -> String {
+    let (value, unit) = match rows {
+        r if r >= 1e9 => (r / 1e9, "G"),
+        r if r >= 1e6 => (r / 1e6, "M"),
+        r if r >= 1e3 => (r / 1e3, "k"),
+        r => (r, ""),
+    };
+    let decimals = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.decimals$}{unit} rows/s")
 }
 
 /// A bar over the steps of all chains of a sampler.
@@ -66,6 +157,7 @@ pub(crate) struct Sampling<'a> {
     warmup: u64,
     total: u64,
     diverging: Cell<u64>,
+    lines: Lines<'a>,
     /// Whether the sampler reports each step; if not, each kept draw counts as a step.
     by_step: bool,
 }
@@ -88,7 +180,8 @@ impl<'a> Sampling<'a> {
         console.note(|| format!("{chains} chains, {} steps of {total} to do", total - done));
         let (done, diverging) = (Cell::new(done), Cell::new(0));
         let warmup = chains * options.warmup as u64;
-        Self { console, bar, done, warmup, total, diverging, by_step: options.sampler == Sampler::Nuts }
+        let (lines, by_step) = (Lines::new(console, "mcmc"), options.sampler == Sampler::Nuts);
+        Self { console, bar, done, warmup, total, diverging, lines, by_step }
     }
 
     /// Shows one event of a chain.
@@ -100,12 +193,14 @@ impl<'a> Sampling<'a> {
         }
         self.done.set(self.done.get() + 1);
         let done = self.done.get();
-        let text = || {
-            let what = if done <= self.warmup { "warm-up" } else { "sampling" };
-            match self.diverging.get() {
-                0 => what.to_owned(),
-                n => format!("{what}, {n} diverged"),
-            }
+        let what = if done <= self.warmup { "warm-up" } else { "sampling" };
+        let at = Done { done, total: self.total };
+        self.lines.offer(at, self.lines.speed(at, 0), || {
+            fields([("stage", what.into()), ("diverging", self.diverging.get().into())])
+        });
+        let text = || match self.diverging.get() {
+            0 => what.to_owned(),
+            n => format!("{what}, {n} diverged"),
         };
         match &self.bar {
             Some(bar) => {
@@ -114,14 +209,15 @@ impl<'a> Sampling<'a> {
             }
             // One line per tenth.
             None if done * 10 / self.total != (done - 1) * 10 / self.total => {
-                self.console.note(|| format!("{done} of {} steps, {}", self.total, text()));
+                self.console.step_note(|| format!("{done} of {} steps, {}", self.total, text()));
             }
             None => {}
         }
     }
 
-    /// Removes the bar.
+    /// Removes the bar, and prints the last line.
     pub(crate) fn finish(&self) {
+        self.lines.flush();
         self.console.finish();
     }
 }
@@ -130,6 +226,7 @@ impl<'a> Sampling<'a> {
 pub(crate) struct Rows<'a> {
     console: &'a Console,
     bar: Option<ProgressBar>,
+    lines: Lines<'a>,
     n: usize,
     tenths: Cell<usize>,
 }
@@ -144,11 +241,14 @@ impl<'a> Rows<'a> {
             console.attach(&bar);
             bar
         });
-        Self { console, bar, n, tenths: Cell::new(0) }
+        Self { console, bar, lines: Lines::new(console, "rows"), n, tenths: Cell::new(0) }
     }
 
     /// Shows that `done` rows have been drawn.
     pub(crate) fn at(&self, done: usize) {
+        let so_far = Done { done: done as u64, total: self.n as u64 };
+        let speed = self.lines.speed(so_far, 0);
+        self.lines.offer(so_far, speed, || fields([("rows_per_second", speed.into())]));
         if let Some(bar) = &self.bar {
             bar.set_position(done as u64);
             return;
@@ -156,12 +256,13 @@ impl<'a> Rows<'a> {
         // One line per tenth.
         let tenths = (done as f64 / self.n as f64 * 10.0) as usize;
         if tenths > self.tenths.replace(tenths) {
-            self.console.note(|| format!("{done} of {} rows", self.n));
+            self.console.step_note(|| format!("{done} of {} rows", self.n));
         }
     }
 
-    /// Removes the bar.
+    /// Removes the bar, and prints the last line.
     pub(crate) fn finish(&self) {
+        self.lines.flush();
         self.console.finish();
     }
 }

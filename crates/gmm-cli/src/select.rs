@@ -92,7 +92,7 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
 
     let runs = args.covariance.len() * components.len() * options.n_init;
-    let progress = Progress::new(console, options.max_iter, runs);
+    let progress = Progress::new(console, data.n_rows(), options.max_iter, runs);
     let done = std::cell::Cell::new(0);
     let mut held: Option<Hold> = None;
     let stop = || if interrupt::received().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };

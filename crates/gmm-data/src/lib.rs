@@ -60,8 +60,8 @@ pub use error::{ColumnError, FileError, Location, Problem};
 pub use format::Format;
 pub use memory::memory_limit;
 pub use model::{
-    MODEL_FORMAT, MODEL_VERSION, ModelFile, model_to_json, model_to_safetensors, read_mixtures, read_model,
-    read_model_bytes, stage_model, write_model,
+    MODEL_FORMAT, MODEL_VERSION, ModelFile, model_and_state, model_to_json, model_to_safetensors, read_mixtures,
+    read_model, read_model_bytes, stage_model, write_model, write_model_and_state,
 };
 pub use npy::npz::{Array, read_npz, read_npz_array};
 pub use read::{ReadOptions, file_of, read_bytes, read_stream, read_table};

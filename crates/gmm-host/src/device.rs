@@ -1,5 +1,6 @@
 //! Selecting an engine by the name of its device.
 
+use std::fmt;
 use std::str::FromStr;
 
 use gmm_model::ModelError;
@@ -47,6 +48,13 @@ impl Ordinals {
     }
 }
 
+impl fmt::Display for Ordinals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list: Vec<String> = self.list().iter().map(ToString::to_string).collect();
+        write!(f, "cuda:{}", if list.is_empty() { "all".to_owned() } else { list.join(",") })
+    }
+}
+
 impl FromStr for Device {
     type Err = ModelError;
 
@@ -68,6 +76,18 @@ impl FromStr for Device {
                     }
                 })
             }
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Reference => f.write_str("reference"),
+            Self::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+            Self::CudaGroup(ordinals) => ordinals.fmt(f),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use gmm_model::{Mixture, ModelError, Precision, Statistics, m_step};
 
+use crate::restarts::{FitState, Restart};
 use crate::{Error, Resident, Tuning};
 
 /// Options of the EM loop: stopping rule, regularisation, precision.
@@ -43,9 +44,45 @@ pub struct Iteration<'a> {
     /// synchronisations and this is not the last of them.
     pub mixture: Option<&'a Mixture>,
     finish: &'a Cell<bool>,
+    run: &'a EmRun,
+    progress: RestartProgress<'a>,
+}
+
+/// Which restart of a fit a run of EM belongs to, and the result of those before it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RestartProgress<'a> {
+    /// Index of the restart, from 0.
+    pub(crate) index: usize,
+    /// Number of restarts begun.
+    pub(crate) begun: usize,
+    /// Number of components that the initialisation left without rows.
+    pub(crate) empty_at_start: usize,
+    /// The best of the completed restarts.
+    pub(crate) best: Option<&'a Restart>,
 }
 
 impl Iteration<'_> {
+    /// Brings `state` up to this iteration: [`fit_resumed`](crate::fit_resumed) continues from there. Does nothing if
+    /// [`mixture`](Self::mixture) is `None`. `state` is an earlier one of the same fit, or [`FitState::default`].
+    ///
+    /// Cost: a copy of the mixture and of the part of the trace that `state` lacks.
+    pub fn save(&self, state: &mut FitState) {
+        if self.mixture.is_none() {
+            return;
+        }
+        let RestartProgress { index, begun, empty_at_start, best } = self.progress;
+        match &mut state.running {
+            Some(running) if state.begun == begun && running.index == index && running.run.is_before(self.run) => {
+                running.run.catch_up(self.run);
+            }
+            running => {
+                *running = Some(Restart { index, empty_at_start, run: self.run.clone() });
+                state.best = best.cloned();
+                state.begun = begun;
+            }
+        }
+    }
+
     /// Ends the fit at the next iteration whose [`mixture`](Self::mixture) is known. The result is the best mixture so
     /// far; the remaining restarts do not run.
     pub fn finish(&self) {
@@ -81,7 +118,7 @@ pub struct EmRun {
 
 impl EmRun {
     /// A run before its first iteration.
-    pub(crate) const fn new(start: Mixture) -> Self {
+    pub const fn new(start: Mixture) -> Self {
         Self {
             mixture: start,
             iterations: 0,
@@ -93,6 +130,30 @@ impl EmRun {
             on_device: None,
             tuning: None,
         }
+    }
+
+    /// The change of the mean log-likelihood at the last iteration; infinite before the second.
+    pub(crate) fn last_change(&self) -> f64 {
+        match self.trace.as_slice() {
+            [.., before, last] => last - before,
+            _ => f64::INFINITY,
+        }
+    }
+
+    /// Whether this can be an earlier moment of `later`, by the lengths of their records.
+    fn is_before(&self, later: &Self) -> bool {
+        self.trace.len() <= later.trace.len() && self.falls.len() <= later.falls.len()
+    }
+
+    /// Copies from a later moment of the same run what has changed.
+    fn catch_up(&mut self, later: &Self) {
+        self.mixture.clone_from(&later.mixture);
+        self.trace.extend_from_slice(&later.trace[self.trace.len()..]);
+        self.falls.extend_from_slice(&later.falls[self.falls.len()..]);
+        self.empty.clone_from(&later.empty);
+        self.tuning.clone_from(&later.tuning);
+        let Self { iterations, converged, finished, on_device, .. } = *later;
+        (self.iterations, self.converged, self.finished, self.on_device) = (iterations, converged, finished, on_device);
     }
 }
 
@@ -132,9 +193,24 @@ pub fn run(
     restart: usize,
     observer: &mut Observer<'_>,
 ) -> Result<EmRun, Error> {
-    let mut run = EmRun::new(start);
-    let mut see = |run: &mut EmRun, from: usize| note(run, from, options, restart, observer);
-    rows.iterate(&mut run, options, &mut see)?;
+    let progress = RestartProgress { index: restart, begun: restart + 1, empty_at_start: 0, best: None };
+    go_on(rows, EmRun::new(start), options, progress, observer)
+}
+
+/// As [`run`], from a run that may have made iterations already. Each pass depends only on the mixture before it, so a run
+/// that was stopped and goes on gives the bits of an undisturbed one. For loops on a device see [`iterate`].
+///
+/// # Errors
+/// As for [`run`].
+pub(crate) fn go_on(
+    rows: &mut dyn Resident,
+    mut run: EmRun,
+    options: &EmOptions,
+    progress: RestartProgress<'_>,
+    observer: &mut Observer<'_>,
+) -> Result<EmRun, Error> {
+    let mut see = |run: &mut EmRun, from: usize| note(run, from, options, progress, observer);
+    iterate(rows, &mut run, options, &mut see)?;
     while run.iterations < options.max_iter && !run.converged && !run.finished {
         let iteration = run.iterations + 1;
         let statistics = rows.pass(&run.mixture)?;
@@ -142,15 +218,57 @@ pub fn run(
         let mean = statistics.mean_log_likelihood();
         let step =
             m_step(&statistics, options.reg_covar, Some(&run.mixture)).map_err(|source| singular(source, iteration))?;
-        let change = run.trace.last().map_or(f64::INFINITY, |last| mean - last);
         run.mixture = step.mixture;
         run.empty = step.empty;
         run.trace.push(mean);
         run.iterations = iteration;
-        run.converged = change.abs() < options.tol;
+        run.converged = run.last_change().abs() < options.tol;
         see(&mut run, iteration - 1)?;
     }
     Ok(run)
+}
+
+/// Called with the run at each host synchronisation, and with the number of iterations known before it.
+type See<'a> = dyn FnMut(&mut EmRun, usize) -> Result<(), Error> + 'a;
+
+/// [`Passes::iterate`](crate::Passes::iterate), also for a run that has iterations already. Engines begin their loops
+/// with iteration 1, whose change they cannot judge. So a loop of one iteration comes first, and is judged here; if the
+/// run goes on, the next loop repeats that iteration.
+///
+/// The loop begins with parameters that were copied to the host. If an engine holds them in another form, the copy is
+/// rounded, and so the bits are not those of an undisturbed run.
+fn iterate(rows: &mut dyn Resident, run: &mut EmRun, options: &EmOptions, see: &mut See<'_>) -> Result<(), Error> {
+    let (before, earlier) = (run.iterations, run.on_device.unwrap_or_default());
+    if before == 0 {
+        return rows.iterate(run, options, see);
+    }
+    if before >= options.max_iter || run.converged || run.finished {
+        return Ok(());
+    }
+    let start = run.mixture.clone();
+    let one = EmOptions { max_iter: 1, ..*options };
+    let mut first = EmRun::new(start.clone());
+    rows.iterate(&mut first, &one, &mut |_, _| Ok(()))?;
+    // The engine has no loop, or none for this shape.
+    let (Some(&mean), Some(&last)) = (first.trace.first(), run.trace.last()) else { return Ok(()) };
+    let ends = (mean - last).abs() < options.tol;
+    let most = if ends { 1 } else { options.max_iter - before };
+    rows.iterate(&mut EmRun::new(start), &EmOptions { max_iter: most, ..*options }, &mut |part, from| {
+        run.mixture.clone_from(&part.mixture);
+        run.trace.extend_from_slice(&part.trace[from..]);
+        run.iterations = before + part.iterations;
+        run.empty.clone_from(&part.empty);
+        run.tuning.clone_from(&part.tuning);
+        run.on_device = part.on_device.map(|on| OnDevice {
+            iterations: earlier.iterations + on.iterations,
+            time: earlier.time + on.time,
+            ..on
+        });
+        run.converged = ends || part.converged;
+        see(run, before + from)?;
+        part.finished = run.finished;
+        Ok(())
+    })
 }
 
 /// Records falls of the likelihood in the iterations after the first `from`, and calls the observer for each.
@@ -158,7 +276,7 @@ fn note(
     run: &mut EmRun,
     from: usize,
     options: &EmOptions,
-    restart: usize,
+    progress: RestartProgress<'_>,
     observer: &mut Observer<'_>,
 ) -> Result<(), Error> {
     let finish = Cell::new(false);
@@ -169,8 +287,16 @@ fn note(
             run.falls.push((at + 1, -change));
         }
         let mixture = (at + 1 == run.iterations).then_some(&run.mixture);
-        let seen =
-            Iteration { restart, iteration: at + 1, mean_log_likelihood: mean, change, mixture, finish: &finish };
+        let seen = Iteration {
+            restart: progress.index,
+            iteration: at + 1,
+            mean_log_likelihood: mean,
+            change,
+            mixture,
+            finish: &finish,
+            run,
+            progress,
+        };
         if !finish.get() && observer(&seen).is_break() {
             return Err(Error::Interrupted { iterations: at + 1 });
         }
@@ -212,3 +338,6 @@ pub(crate) fn singular(source: ModelError, iteration: usize) -> Error {
         other => Error::Model(other),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,15 +3,17 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use gmm_model::{CovarianceType, Criteria, Draws, FitSummary, Mixture, Precision, RowStorage, three_digits};
+use gmm_model::{CovarianceType, Criteria, FitSummary, Mixture, Precision, RowStorage, three_digits};
 use ndarray::Array2;
 
 use crate::em::{self, EmOptions, EmRun, Observer, OnDevice};
-use crate::init::{self, Init, Start};
+use crate::init::{Init, Start};
+use crate::restarts::{self, FitState};
 use crate::shift::Sample;
 use crate::spikes::{Spike, places};
 use crate::{
-    Data, Engine, Error, EvaluateOptions, FastLoss, Resident, Tuning, evaluate, fast, hold, memory, shift, spikes,
+    Data, Engine, Error, EvaluateOptions, Evaluation, FastLoss, Resident, Tuning, evaluate, fast, hold, memory, shift,
+    spikes,
 };
 
 /// Options of a fit. Names and defaults are scikit-learn's.
@@ -189,6 +191,8 @@ pub struct Fit {
     pub tuning: Option<Tuning>,
     /// The measured loss of accuracy, if [`FitOptions::fast`] is set and the best run used an fp16 path.
     pub fast: Option<FastLoss>,
+    /// The state at the end: [`fit_resumed`] continues from it with more iterations or restarts.
+    pub state: FitState,
 }
 
 /// Fits a mixture to `data` on `engine`.
@@ -222,13 +226,38 @@ pub fn fit_observed<'a>(
     options: &FitOptions,
     observer: &mut Observer<'_>,
 ) -> Result<Fit, Error> {
-    fit_data(engine, data.into(), options, observer)
+    fit_data(engine, data.into(), options, FitState::default(), observer)
+}
+
+/// Continues a fit from a state that [`Iteration::save`](crate::Iteration::save) recorded, or from [`Fit::state`].
+///
+/// With the same data, options and engine the result has the bits of an undisturbed fit, if the host makes the iterations,
+/// as on the CPU. A loop on a GPU continues from parameters that were copied to the host, which can round them: the
+/// result then agrees with that of an undisturbed fit up to rounding. Data and options are not compared with those of the
+/// state: the caller does that.
+///
+/// `max_iter` and `tol` may differ. They apply to the running restart and to those after it, and completed restarts
+/// stay as they are. A state at the end of a fit first continues its best restart, if that has neither converged by
+/// `tol` nor reached `max_iter`, and then makes the restarts that a larger `n_init` adds.
+///
+/// # Errors
+/// As for [`fit_observed`]; [`Error::Option`] if the state has another shape or covariance kind, or more restarts than
+/// `n_init`.
+pub fn fit_resumed<'a>(
+    engine: &dyn Engine,
+    data: impl Into<Data<'a>>,
+    options: &FitOptions,
+    state: FitState,
+    observer: &mut Observer<'_>,
+) -> Result<Fit, Error> {
+    fit_data(engine, data.into(), options, state, observer)
 }
 
 fn fit_data(
     engine: &dyn Engine,
     data: Data<'_>,
     options: &FitOptions,
+    from: FitState,
     observer: &mut Observer<'_>,
 ) -> Result<Fit, Error> {
     let started = Instant::now();
@@ -242,7 +271,10 @@ fn fit_data(
     let at = sample.shift();
     let (mut rows, precision) = hold::for_fit(data, engine, asked, &sample, &at, options.reg_covar)?;
     let mut warnings = regularisation(rows.as_mut(), &sample, &at, options.reg_covar)?;
-    let (best, empty_at_start) = best_run(rows.as_mut(), data, &at, options, precision, observer)?;
+    let FitOptions { covariance_type: kind, n_components: k, reg_covar, init_rows, .. } = *options;
+    let start = Start { data, shift: &at, kind, k, reg_covar, init_rows };
+    let state = restarts::run_all(rows.as_mut(), start, options, precision, from, observer)?;
+    let (best, empty_at_start) = state.best.clone().map(|best| (best.run, best.empty_at_start)).expect("a run ended");
     let on_device = best.on_device;
     let fast = match on_device {
         Some(on) if fast::is_fast(on.path) => {
@@ -264,40 +296,47 @@ fn fit_data(
     if evaluation.log_likelihood.is_nan() || evaluation.entropy.is_nan() {
         return Err(Error::Likelihood { iteration: best.iterations, value: f64::NAN });
     }
-    let criteria = Criteria::new(
-        best.mixture.n_parameters(),
-        evaluation.log_likelihood,
-        evaluation.total_weight,
-        evaluation.entropy,
-    );
     if empty_at_start > 0 {
         warnings.push(Warning::FewerClusters { empty: empty_at_start, k: options.n_components });
     }
     warn_of_run(&mut warnings, &best, options);
-    let summary = FitSummary {
-        log_likelihood: evaluation.log_likelihood,
-        mean_log_likelihood: evaluation.log_likelihood / evaluation.total_weight,
-        n_rows: all_rows,
-        iterations: best.iterations,
-        converged: best.converged,
+    let stored = engine.precision(precision).name();
+    let summary = summary(&best, &evaluation, all_rows, options, (engine.name(), stored.to_owned()));
+    let (mixture, tuning, elapsed) = (best.mixture, best.tuning, started.elapsed());
+    let storage = RowStorage { precision, shift: at };
+    Ok(Fit { mixture, summary, storage, warnings, elapsed, on_device, tuning, fast, state })
+}
+
+/// The record of a run on `n_rows` rows; `place` are the names of engine and precision.
+pub(crate) fn summary(
+    run: &EmRun,
+    evaluation: &Evaluation,
+    n_rows: u64,
+    options: &FitOptions,
+    place: (String, String),
+) -> FitSummary {
+    let Evaluation { log_likelihood, total_weight, entropy, .. } = *evaluation;
+    let criteria = Criteria::new(run.mixture.n_parameters(), log_likelihood, total_weight, entropy);
+    FitSummary {
+        log_likelihood,
+        mean_log_likelihood: log_likelihood / total_weight,
+        n_rows,
+        iterations: run.iterations,
+        converged: run.converged,
         aic: criteria.aic,
         bic: criteria.bic,
         icl: criteria.icl,
         tol: options.tol,
         reg_covar: options.reg_covar,
         seed: options.seed,
-        engine: engine.name(),
-        precision: engine.precision(precision).name().to_owned(),
-        trace: best.trace,
-    };
-    let tuning = best.tuning;
-    let (mixture, elapsed) = (best.mixture, started.elapsed());
-    let storage = RowStorage { precision, shift: at };
-    Ok(Fit { mixture, summary, storage, warnings, elapsed, on_device, tuning, fast })
+        engine: place.0,
+        precision: place.1,
+        trace: run.trace.clone(),
+    }
 }
 
 /// Adds the warnings about the best run.
-fn warn_of_run(warnings: &mut Vec<Warning>, best: &EmRun, options: &FitOptions) {
+pub(crate) fn warn_of_run(warnings: &mut Vec<Warning>, best: &EmRun, options: &FitOptions) {
     // A fall far below `tol` counts as convergence.
     let falls = best.falls.iter().filter(|(_, by)| *by >= 0.01 * options.tol);
     warnings.extend(falls.map(|&(iteration, by)| Warning::LikelihoodFell { iteration, by }));
@@ -333,7 +372,7 @@ fn check(data: Data<'_>, options: &FitOptions) -> Result<(), Error> {
         crate::engine::check_features(d, mixture.n_features())?;
     }
     // k-means++ stores four numbers per row.
-    let start_rows = options.init_rows.unwrap_or_else(|| init::default_rows(n, k)).min(n);
+    let start_rows = options.init_rows.unwrap_or_else(|| crate::init::default_rows(n, k)).min(n);
     memory::check("the initialisation", 8 * 4 * start_rows as u128)?;
     // The mixture, its factors, the statistics and the M-step's copies: about six times the second moments.
     let wanted = |kind: CovarianceType| 8 * 6 * (kind.second_len(k, d) as u128 + 2 * k as u128 * d as u128);
@@ -346,58 +385,9 @@ fn check(data: Data<'_>, options: &FitOptions) -> Result<(), Error> {
     })
 }
 
-fn em_options(options: &FitOptions, precision: Precision) -> EmOptions {
+pub(crate) fn em_options(options: &FitOptions, precision: Precision) -> EmOptions {
     let FitOptions { tol, max_iter, reg_covar, autotune, fast, .. } = *options;
     EmOptions { tol, max_iter, reg_covar, precision, autotune, fast }
-}
-
-/// The best of all restarts by the last log-likelihood of its trace, and the number of components that its
-/// initialisation left without rows.
-fn best_run(
-    rows: &mut dyn Resident,
-    data: Data<'_>,
-    at: &[f64],
-    options: &FitOptions,
-    precision: Precision,
-    observer: &mut Observer<'_>,
-) -> Result<(EmRun, usize), Error> {
-    let FitOptions { covariance_type: kind, n_components: k, reg_covar, init_rows, .. } = *options;
-    let start = Start { data, shift: at, kind, k, reg_covar, init_rows };
-    let em = em_options(options, precision);
-    let restarts = if options.init.is_deterministic() { 1 } else { options.n_init };
-    let mut best: Option<(f64, EmRun, usize)> = None;
-    let mut failure = None;
-    for restart in 0..restarts {
-        let mut draws = Draws::for_purpose("fit", options.seed, restart as u64);
-        let attempt = init::start(rows, start, &options.init, &mut draws)
-            .and_then(|(mixture, empty)| Ok((em::run(rows, mixture, &em, restart, observer)?, empty)));
-        let (run, empty) = match attempt {
-            Ok(found) => found,
-            // A numerical failure of one restart does not end the others.
-            Err(error @ (Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. })) => {
-                failure.get_or_insert(error);
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        let score = match run.trace.last() {
-            Some(&mean) => mean,
-            None if restarts == 1 => 0.0,
-            // No iterations: compare the initial mixtures.
-            None => rows.evaluate(&run.mixture, EvaluateOptions::default())?.log_likelihood,
-        };
-        let finished = run.finished;
-        if best.as_ref().is_none_or(|(s, ..)| score > *s) {
-            best = Some((score, run, empty));
-        }
-        if finished {
-            break;
-        }
-    }
-    match (best, failure) {
-        (Some((_, run, empty)), _) => Ok((run, empty)),
-        (None, failure) => Err(failure.expect("at least one restart ran")),
-    }
 }
 
 /// The columns named by [`Warning::RegularisationDominates`].

@@ -31,6 +31,7 @@ mod mixture;
 mod parameter_draws;
 mod precision_factor;
 mod precision_mixture;
+mod recentre;
 pub mod reference;
 mod row_array;
 mod sample;

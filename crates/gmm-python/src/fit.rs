@@ -73,7 +73,7 @@ pub(crate) fn fit<'py>(
 
 type Array<'py> = PyReadonlyArrayDyn<'py, f64>;
 
-fn start(init: &Bound<'_, PyAny>, kind: CovarianceType) -> PyResult<Init> {
+pub(crate) fn start(init: &Bound<'_, PyAny>, kind: CovarianceType) -> PyResult<Init> {
     if init.is_instance_of::<PyString>() {
         return word(init);
     }
@@ -109,7 +109,7 @@ pub(crate) fn as_dict<'py>(py: Python<'py>, fit: Fit) -> PyResult<Bound<'py, PyD
 
 /// Name and text of each warning. Only the largest fall of the likelihood is reported, with the number of falls. A fall
 /// below `tol` counts as convergence, as in scikit-learn.
-fn told(warnings: &[Warning], tol: f64) -> Vec<(&'static str, String)> {
+pub(crate) fn told(warnings: &[Warning], tol: f64) -> Vec<(&'static str, String)> {
     let fall = |warning: &Warning| if let Warning::LikelihoodFell { by, .. } = warning { Some(*by) } else { None };
     let falls = || warnings.iter().filter(|w| fall(w).is_some_and(|by| by >= tol));
     let largest = falls().max_by(|a, b| fall(a).unwrap_or(0.0).total_cmp(&fall(b).unwrap_or(0.0)));

@@ -16,6 +16,7 @@ mod fit;
 mod given;
 mod likelihood;
 mod mcmc;
+mod online;
 mod options;
 mod parameters;
 mod per_process;
@@ -48,6 +49,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(engines::engine, module)?)?;
     module.add_function(wrap_pyfunction!(fit::fit, module)?)?;
+    module.add_function(wrap_pyfunction!(online::partial_fit, module)?)?;
     module.add_function(wrap_pyfunction!(select::select, module)?)?;
     module.add_function(wrap_pyfunction!(files::read_model, module)?)?;
     module.add_function(wrap_pyfunction!(files::write_model, module)?)?;

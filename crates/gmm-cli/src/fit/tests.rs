@@ -38,6 +38,11 @@ fn options(max_iter: usize) -> FitOptions {
     FitOptions { tol: 0.0, max_iter, ..FitOptions::new(3) }
 }
 
+fn checkpoint(path: PathBuf, options: &FitOptions) -> Checkpoint {
+    let basis = Basis::new(FitRecord::new(options, "kmeans"), &data(), &CpuEngine::new(1).unwrap(), 1).unwrap();
+    Checkpoint::new(path, None, basis)
+}
+
 /// Runs a fit whose pass `at` fails; returns the exit code, the message, and the folder with the checkpoint.
 fn failed(at: usize, answer: Answer, older: Option<&str>) -> (u8, String, TempDir) {
     let folder = tempfile::tempdir().unwrap();
@@ -47,7 +52,10 @@ fn failed(at: usize, answer: Answer, older: Option<&str>) -> (u8, String, TempDi
     }
     let cpu = CpuEngine::new(1).unwrap();
     let engine = Wrapped::new(&cpu, || Failing { passes: 0, at, answer });
-    let error = observed(Some(&path), &data(), &options(10), &engine, &Console::new(true, false)).unwrap_err();
+    let options = options(10);
+    let checkpoint = Some(checkpoint(path, &options));
+    let error = observed(checkpoint, FitState::default(), &data(), &options, &engine, &Console::new(true, false));
+    let error = error.unwrap_err();
     (exit::code(&error), exit::message(&error), folder)
 }
 
@@ -115,11 +123,11 @@ fn row_69_a_device_lost_before_the_first_iteration_leaves_the_older_checkpoint_a
 fn row_69_a_checkpoint_that_cannot_be_written_is_told_beside_the_failure() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gone").join("run.json");
-    let mut checkpoint = Checkpoint::new(path, None);
-    let mixture = fit(&CpuEngine::new(1).unwrap(), &data(), &options(1)).unwrap().mixture;
-    // The first offer is written at once and fails, since the folder does not exist; the mixture is still pending.
-    checkpoint.offer(&mixture, false).unwrap_err();
-    checkpoint.offer(&mixture, false).unwrap_err();
+    let options = options(1);
+    let mut checkpoint = checkpoint(path, &options);
+    let state = fit(&CpuEngine::new(1).unwrap(), &data(), &options).unwrap().state;
+    // The first write fails, since the folder does not exist; the state is still pending.
+    checkpoint.done(&state).unwrap_err();
     let error = device_lost(Statistics::zero(CovarianceType::Diag, Array2::zeros((1, 1)))).unwrap_err();
     let error = stopped(error.into(), &mut checkpoint, 1);
     assert_eq!(exit::code(&error), exit::DEVICE);

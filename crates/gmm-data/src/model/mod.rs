@@ -4,17 +4,20 @@ mod json;
 mod parts;
 mod safetensors;
 mod sets;
+mod state;
 
 use std::io::Write;
 use std::path::Path;
 
 use gmm_model::{FitSummary, Mixture, RowStorage};
+use serde_json::Value;
 
 use crate::compressed::Compression;
 use crate::error::Fault;
-use crate::{FileError, Problem, atomic, content};
+use crate::{FileError, Problem, atomic};
 
 pub use sets::read_mixtures;
+pub use state::{model_and_state, write_model_and_state};
 
 /// The version of the model format that this program writes; the latest that it can read.
 pub const MODEL_VERSION: u64 = 1;
@@ -94,7 +97,7 @@ pub fn write_model(path: impl AsRef<Path>, model: &ModelFile) -> Result<(), File
 /// As [`write_model`].
 pub fn stage_model(path: impl AsRef<Path>, model: &ModelFile) -> Result<atomic::Staged, FileError> {
     let path = path.as_ref();
-    let bytes = encode(path, model).map_err(|fault| fault.in_file(path))?;
+    let bytes = encode(path, model, None).map_err(|fault| fault.in_file(path))?;
     atomic::stage(path, |out| out.write_all(&bytes).map_err(|e| Fault::from(e).in_file(path)))
 }
 
@@ -112,10 +115,23 @@ pub fn model_to_json(model: &ModelFile) -> Result<String, FileError> {
 /// # Errors
 /// [`FileError`] if the number of feature names is wrong.
 pub fn model_to_safetensors(model: &ModelFile) -> Result<Vec<u8>, FileError> {
-    check_columns(model).and_then(|()| safetensors::to_bytes(model)).map_err(|fault| fault.in_named("<model>"))
+    check_columns(model).and_then(|()| safetensors::to_bytes(model, None)).map_err(|fault| fault.in_named("<model>"))
 }
 
 fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
+    match content(bytes)? {
+        Content::Json(text) => json::parse(text),
+        Content::Safetensors(bytes) => safetensors::parse(bytes),
+    }
+}
+
+/// The bytes of a model, by their form.
+enum Content<'a> {
+    Json(&'a [u8]),
+    Safetensors(&'a [u8]),
+}
+
+fn content(bytes: &[u8]) -> Result<Content<'_>, Fault> {
     // Skip the UTF-8 byte order mark that Windows editors write, but only before a brace: the same bytes may also begin
     // a safetensors file's length.
     let brace = |text: &&[u8]| text.trim_ascii_start().first() == Some(&b'{');
@@ -124,12 +140,12 @@ fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
     // text whose ninth byte is a brace starts with a brace or white space.
     let first = bytes.iter().find(|b| !b.is_ascii_whitespace());
     if bytes.get(8) == Some(&b'{') && bytes[..8] != [b' '; 8] && !(bytes[0] == b'{' && bytes[7] != 0) {
-        return safetensors::parse(bytes);
+        return Ok(Content::Safetensors(bytes));
     }
     match first {
         None => Err(Problem::Format("the file is empty".to_owned()).into()),
-        Some(b'{') => json::parse(bytes),
-        Some(_) => Err(Problem::Format(match (Compression::of_bytes(bytes), content::of_bytes(bytes)) {
+        Some(b'{') => Ok(Content::Json(bytes)),
+        Some(_) => Err(Problem::Format(match (Compression::of_bytes(bytes), crate::content::of_bytes(bytes)) {
             (Some(compression), _) => {
                 let name = compression.name();
                 format!("it is compressed by {name}: decompress it first ({name} -d)")
@@ -141,12 +157,16 @@ fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
     }
 }
 
-fn encode(path: &Path, model: &ModelFile) -> Result<Vec<u8>, Fault> {
+/// The bytes of a model in the form that the extension names, with the state of a program if there is one.
+fn encode(path: &Path, model: &ModelFile, state: Option<&Value>) -> Result<Vec<u8>, Fault> {
     check_columns(model)?;
     let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
     match extension.as_str() {
-        "json" => Ok(json::to_string(model).into_bytes()),
-        "safetensors" => safetensors::to_bytes(model),
+        "json" => {
+            let text = json::to_string(model);
+            Ok(state.map_or_else(|| text.clone(), |state| state::into_json(&text, state)).into_bytes())
+        }
+        "safetensors" => safetensors::to_bytes(model, state),
         _ => Err(Problem::Extension { extension: crate::error::one_line(&extension), choices: CHOICES }.into()),
     }
 }

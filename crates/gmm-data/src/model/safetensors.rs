@@ -9,11 +9,17 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::parts::{Fields, Numbers, assemble};
+use super::state::STATE;
 use super::{MODEL_FORMAT, ModelFile, json};
 use crate::Problem;
 use crate::error::Fault;
 
 pub(super) fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
+    Ok(parse_with_state(bytes)?.0)
+}
+
+/// The model, and the state of a program if the file has one.
+pub(super) fn parse_with_state(bytes: &[u8]) -> Result<(ModelFile, Option<Value>), Fault> {
     let corrupt = |e: safetensors::SafeTensorError| Fault::from(Problem::Corrupt(format!("not safetensors: {e}")));
     let tensors = SafeTensors::deserialize(bytes).map_err(corrupt)?;
     let (_, metadata): (usize, Metadata) = SafeTensors::read_metadata(bytes).map_err(corrupt)?;
@@ -21,21 +27,25 @@ pub(super) fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
         Fault::field("__metadata__", Problem::Format(format!("its metadata has no '{MODEL_FORMAT}'")))
     })?;
     let fields = Fields::parse(head)?;
-    // Files written by earlier versions have no checksum.
+    let state: Option<Value> = fields.optional(STATE)?;
+    // Files written by earlier versions have no checksum, and no state.
     if let Some(written) = fields.optional::<String>(CHECKSUM)? {
         let head: Map<String, Value> = serde_json::from_str(head).map_err(|e| damaged(&e.to_string()))?;
         if written != checksum(head, |name| tensors.tensor(name).ok()) {
             return Err(damaged("its checksum is not that of its contents"));
         }
+    } else if state.is_some() {
+        return Err(damaged("it has no checksum"));
     }
     let [weights, means, covariances] = TENSORS.map(|name| numbers(&tensors, name));
-    assemble(&fields, weights?, means?, covariances?)
+    let model = assemble(&fields, weights?, means?, covariances?)?;
+    Ok((model, state))
 }
 
 const TENSORS: [&str; 3] = ["weights", "means", "covariances"];
-const CHECKSUM: &str = "checksum";
+pub(super) const CHECKSUM: &str = "checksum";
 
-fn damaged(why: &str) -> Fault {
+pub(super) fn damaged(why: &str) -> Fault {
     Fault::field(CHECKSUM, Problem::Corrupt(format!("{why}: the file was damaged, or changed by another program")))
 }
 
@@ -49,6 +59,11 @@ fn checksum<'a>(mut head: Map<String, Value>, tensor: impl Fn(&str) -> Option<Te
         hash.update(format!("{name}{}", Value::from(tensor.shape())));
         hash.update(tensor.data());
     }
+    hex(hash)
+}
+
+/// A digest in hexadecimal.
+pub(super) fn hex(hash: Sha256) -> String {
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -62,7 +77,7 @@ fn numbers(tensors: &SafeTensors<'_>, name: &str) -> Result<Numbers, Fault> {
     Ok(Numbers { shape: tensor.shape().to_vec(), values: values.iter().map(|&b| f64::from_le_bytes(b)).collect() })
 }
 
-pub(super) fn to_bytes(model: &ModelFile) -> Result<Vec<u8>, Fault> {
+pub(super) fn to_bytes(model: &ModelFile, state: Option<&Value>) -> Result<Vec<u8>, Fault> {
     fn bytes<'a>(values: impl Iterator<Item = &'a f64>) -> Vec<u8> {
         values.flat_map(|v| v.to_le_bytes()).collect()
     }
@@ -81,6 +96,9 @@ pub(super) fn to_bytes(model: &ModelFile) -> Result<Vec<u8>, Fault> {
     let tensors: Vec<_> = TENSORS.into_iter().zip(views).collect();
     let mut head: Map<String, Value> = json::head(model).into_iter().map(|(key, v)| (key.to_owned(), v)).collect();
     head.insert("fit".to_owned(), json::fit(model));
+    if let Some(state) = state {
+        head.insert(STATE.to_owned(), state.clone());
+    }
     let of = |name: &str| tensors.iter().find(|(of, _)| *of == name).map(|(_, tensor)| tensor.clone());
     head.insert(CHECKSUM.to_owned(), checksum(head.clone(), of).into());
     // A single key, because several would be written in the random order of a hash map, and equal models must give

@@ -4,6 +4,8 @@ mod bad_input;
 #[path = "../common/mod.rs"]
 mod common;
 mod meaning;
+mod online;
+mod resume;
 mod runs;
 
 use std::ops::ControlFlow;

@@ -8,6 +8,7 @@ mod golden;
 mod marginal;
 mod numerics;
 mod properties;
+mod recentring;
 mod sampling;
 mod shared;
 mod synthetic;

@@ -4,6 +4,7 @@ All functions take an estimator, so that the class of `gmm_rs.mixture` and the r
 them.
 """
 
+import contextlib
 import numbers
 import warnings
 
@@ -60,11 +61,8 @@ def fit(model, X, sample_weight=None):
     engine : str
         Name of the engine that ran.
     """
-    n_rows, n_features = X.shape
-    if n_rows < model.n_components:
-        raise ParameterError(
-            f"Expected n_samples >= n_components but got n_components = {model.n_components}, n_samples = {n_rows}"
-        )
+    n_features = X.shape[1]
+    _check_enough(model, X)
     run = _Run(model, X, sample_weight)
     if model.warm_start and hasattr(model, "converged_"):
         found = run.go_on()
@@ -88,7 +86,38 @@ def fit(model, X, sample_weight=None):
     # For gmm_rs.save.
     model._fit_record = found["record"]
     model.lower_bound_ = found["trace"][-1] if found["trace"] else -np.inf
+    # A later `partial_fit` begins from this fit.
+    model.__dict__.pop("_online", None)
     return found["engine"]
+
+
+def partial_fit(model, X, sample_weight=None):
+    """Make a step of online EM with the rows `X`, and set the attributes of `model`; takes and returns as :func:`fit`."""
+    run = _Run(model, X, sample_weight)
+    state = getattr(model, "_online", None)
+    if state is not None or hasattr(model, "converged_"):
+        found = run.step(parameters(model), state)
+    else:
+        _check_enough(model, X)
+        found = run.step(run.first(_given(model, X.shape[1])), None)
+    _warn(found["warnings"], converged=True)
+    bounds = [*model.lower_bounds_, found["mean_log_likelihood"]] if state is not None else [found["mean_log_likelihood"]]
+    set_parameters(model, found, X.dtype)
+    model.converged_ = False
+    model.n_iter_ = len(bounds)
+    model.lower_bounds_ = bounds
+    model.lower_bound_ = bounds[-1]
+    model.fast_loss_ = None
+    model._fit_record = None
+    model._online = found["state"]
+    return found["engine"]
+
+
+def _check_enough(model, X):
+    if len(X) < model.n_components:
+        raise ParameterError(
+            f"Expected n_samples >= n_components but got n_components = {model.n_components}, n_samples = {len(X)}"
+        )
 
 
 class _Run:
@@ -104,8 +133,28 @@ class _Run:
 
     def start(self, init, **changed):
         """Fit from a named method, from `(weights, means, covariances)`, or from `parameters(model)`."""
+        progress = self.progress
+        options = {**self.options(), **changed}
+        with _scikit_learns_message():
+            return _core.fit(self.rows, options, self.place, init, self.weights, progress.follow, progress.waits)
+
+    def step(self, init, state):
+        """Make a step of online EM from `state`, or from the same kinds of `init` as :meth:`start`."""
+        with _scikit_learns_message():
+            return _core.partial_fit(self.rows, self.options(), self.place, init, state, self.weights)
+
+    def first(self, given):
+        """The `init` of an online fit whose start is partly or wholly given, or not at all."""
+        word = STARTS[self.model.init_params]
+        if all(part is None for part in given):
+            return word
+        if any(part is None for part in given):
+            return self._filled(given, self.start(word, max_iter=0, n_init=1))
+        return given
+
+    def options(self):
         model = self.model
-        options = {
+        return {
             "n_components": model.n_components,
             "covariance_type": model.covariance_type,
             "n_init": model.n_init,
@@ -116,13 +165,12 @@ class _Run:
             "reg_covar": model.reg_covar,
             "seed": self.seed,
         }
-        options.update(changed)
-        try:
-            progress = self.progress
-            return _core.fit(self.rows, options, self.place, init, self.weights, progress.follow, progress.waits)
-        except NumericalError as error:
-            # scikit-learn's message, which programs may look for, followed by the details.
-            raise NumericalError(f"{_ILL_DEFINED} Here: {error}") from None
+
+    @staticmethod
+    def _filled(given, found):
+        """`given` with its missing parts from an initialisation."""
+        rest = (found["weights"], found["means"], found["covariances"])
+        return tuple(r if g is None else g for g, r in zip(given, rest))
 
     def start_partly(self, given):
         """Fit from partly given parameters, once for each initialisation of the others; the best fit is kept."""
@@ -131,8 +179,7 @@ class _Run:
         for restart in range(self.model.n_init):
             self.progress.restart = restart
             found = self.start(word, max_iter=0, n_init=1, seed=(self.seed + restart) % 2**64)
-            rest = (found["weights"], found["means"], found["covariances"])
-            found = self.start(tuple(r if g is None else g for g, r in zip(given, rest)))
+            found = self.start(self._filled(given, found))
             if best is None or _reached(found) > _reached(best):
                 best = found
             if self.progress.is_stopped:
@@ -152,6 +199,15 @@ class _Run:
                 self.progress.tell(0, 1, first["trace"][0], change)
                 return first
         return self.start(start)
+
+
+@contextlib.contextmanager
+def _scikit_learns_message():
+    """Put scikit-learn's message, which programs may look for, before the details of a numerical error."""
+    try:
+        yield
+    except NumericalError as error:
+        raise NumericalError(f"{_ILL_DEFINED} Here: {error}") from None
 
 
 def _reached(found):

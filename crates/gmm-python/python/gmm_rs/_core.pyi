@@ -154,6 +154,14 @@ def fit(
     follow: Callable[[int, int, float, float], Any] | None = None,
     wait: bool = False,
 ) -> _Fit: ...
+def partial_fit(
+    rows: _Rows | DeviceArray,
+    options: _Options,
+    place: _Place,
+    init: str | tuple[_Float, _Float, _Float] | _Attributes,
+    state: tuple[str, bytes, int] | None = None,
+    weights: _Float | None = None,
+) -> dict[str, Any]: ...
 def select(
     rows: _Rows | DeviceArray,
     options: _Options,

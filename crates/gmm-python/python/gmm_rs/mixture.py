@@ -262,6 +262,40 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y=None, sample_weight=None):
+        """Update the parameters with one batch of rows, by online EM (Cappé and Moulines 2009).
+
+        Memory does not grow with the number of batches, and each row is read once. The first call finds the start by
+        `init_params` on its batch, so that should have many rows per component, and makes one iteration of EM. Call
+        number t, counted from 0, then gives its batch the share ``(t + 2) ** -0.7`` of the running average of the
+        sufficient statistics, if all batches have the same total weight. After `fit`, the first batch has the share of
+        call 1. `tol`, `max_iter`, `warm_start`, `verbose` and `callback` have no effect.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows: at least `n_components` in the first call. The order of all batches should be random.
+
+        y : Ignored
+            Not used, present for API consistency by convention.
+
+        sample_weight : array-like of shape (n,), default=None
+            Row weights, as for :meth:`fit`.
+
+        Returns
+        -------
+        self : object
+            The updated estimator. `n_iter_` is the number of calls, `lower_bounds_` has the mean log-likelihood of each
+            batch before its step, and `converged_` is False. A pickle holds the running average. The updates start from
+            that average: attributes changed in between have no effect on it.
+        """
+        is_first = not hasattr(self, "converged_")
+        rows = _inputs.rows(self, X, reset=is_first, ensure_min_samples=2 if is_first else 1)
+        self.engine_ = _bridge.partial_fit(self, rows, _inputs.weights(sample_weight, rows))
+        _bridge.as_given(self, X)
+        return self
+
+    @_fit_context(prefer_skip_nested_validation=True)
     def fit_predict(self, X, y=None, sample_weight=None):
         """Fit the model and predict the component of each row.
 

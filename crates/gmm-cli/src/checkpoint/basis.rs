@@ -1,0 +1,226 @@
+//! What the result of a fit depends on besides its state: options, data and engine. A resumed fit must have the same.
+
+use anyhow::Context;
+use gmm_host::{Device, Engine, Error, FitOptions, Init};
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision};
+use serde::{Deserialize, Serialize};
+
+use super::Saved;
+use crate::args::EngineArgs;
+use crate::exit::Failure;
+use crate::output::Console;
+
+/// The version of this program.
+const PROGRAM: &str = env!("CARGO_PKG_VERSION");
+
+/// What a checkpoint was made with.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Basis {
+    /// Version of the program.
+    program: String,
+    pub(crate) fit: FitRecord,
+    rows: usize,
+    columns: usize,
+    /// Precision of the values, before that of the engine.
+    values: String,
+    /// A hash of shape, values and row weights in hexadecimal. JSON's numbers cannot hold 64 bits everywhere.
+    fingerprint: String,
+    /// Name of the engine, as `--device` takes it.
+    engine: String,
+    /// Threads and instruction set, or the GPU and its module.
+    hardware: String,
+    /// Number of CPU threads.
+    threads: usize,
+}
+
+/// The options of a fit as a checkpoint holds them.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct FitRecord {
+    pub(crate) k: usize,
+    covariance: String,
+    /// As given on the command line: a method or a file.
+    pub(crate) init: String,
+    n_init: usize,
+    init_rows: Option<usize>,
+    tol: f64,
+    max_iter: usize,
+    reg_covar: f64,
+    seed: u64,
+    precision: Option<String>,
+    fast: bool,
+    autotune: bool,
+}
+
+impl FitRecord {
+    pub(crate) fn new(options: &FitOptions, init: &str) -> Self {
+        Self {
+            k: options.n_components,
+            covariance: options.covariance_type.to_string(),
+            init: init.to_owned(),
+            n_init: options.n_init,
+            init_rows: options.init_rows,
+            tol: options.tol,
+            max_iter: options.max_iter,
+            reg_covar: options.reg_covar,
+            seed: options.seed,
+            precision: options.precision.map(|p| p.name().to_owned()),
+            fast: options.fast,
+            autotune: options.autotune,
+        }
+    }
+
+    /// The options. A fit that began with a given mixture gets `mixture` in its place: it is past its start.
+    ///
+    /// # Errors
+    /// Errors if a word is unknown, in a file of a later version.
+    pub(crate) fn options(&self, mixture: &Mixture) -> anyhow::Result<FitOptions> {
+        let precision: Option<Precision> = self.precision.as_deref().map(str::parse).transpose()?;
+        let covariance_type: CovarianceType = self.covariance.parse()?;
+        Ok(FitOptions {
+            covariance_type,
+            init: self.init.parse().unwrap_or_else(|_| Init::Given(Box::new(mixture.clone()))),
+            n_init: self.n_init,
+            init_rows: self.init_rows,
+            tol: self.tol,
+            max_iter: self.max_iter,
+            reg_covar: self.reg_covar,
+            seed: self.seed,
+            precision,
+            fast: self.fast,
+            autotune: self.autotune,
+            ..FitOptions::new(self.k)
+        })
+    }
+
+    /// Each option that the result depends on, other than the limits: its identifier, its name, and its value.
+    fn words(&self) -> [(&'static str, &'static str, String); 8] {
+        let rows = |rows: usize| if rows == usize::MAX { "all".to_owned() } else { rows.to_string() };
+        let precision = if self.fast { Some("fast") } else { self.precision.as_deref() };
+        [
+            ("k", "-k", self.k.to_string()),
+            ("covariance", "--covariance", self.covariance.clone()),
+            ("init", "--init", self.init.clone()),
+            ("init_rows", "--init-rows", self.init_rows.map_or("the default".to_owned(), rows)),
+            ("reg_covar", "--reg-covar", self.reg_covar.to_string()),
+            ("seed", "--seed", self.seed.to_string()),
+            ("precision", "--precision", precision.unwrap_or("that of the data").to_owned()),
+            ("autotune", "--autotune", self.autotune.to_string()),
+        ]
+    }
+}
+
+impl Basis {
+    /// What a fit that begins now is made with. Cost: one read of the data.
+    ///
+    /// # Errors
+    /// None for rows on the host.
+    pub(crate) fn new(fit: FitRecord, data: &Dataset, engine: &dyn Engine, threads: usize) -> anyhow::Result<Self> {
+        let (rows, columns) = data.rows().dim();
+        Ok(Self {
+            program: PROGRAM.to_owned(),
+            fit,
+            rows,
+            columns,
+            values: data.rows().precision().name().to_owned(),
+            fingerprint: format!("{:016x}", gmm_mcmc::fingerprint(data)?),
+            engine: engine.name(),
+            hardware: engine.description(),
+            threads,
+        })
+    }
+}
+
+impl Saved {
+    /// The options to continue with: those of the checkpoint, and the limits `--n-init`, `--max-iter` and `--tol` if they
+    /// are among the options that the user `given`.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if another given option differs from that of the checkpoint.
+    pub(crate) fn options(&self, asked: &FitRecord, given: &[String]) -> anyhow::Result<FitOptions> {
+        let is_given = |id: &str| given.iter().any(|name| name == id);
+        for ((id, flag, was), (_, _, is)) in self.basis.fit.words().into_iter().zip(asked.words()) {
+            if is_given(id) {
+                self.agree(flag, &was, &is)?;
+            }
+        }
+        let any = self.state.running.as_ref().or(self.state.best.as_ref()).expect("a checkpoint has a run");
+        let mut options = self.basis.fit.options(&any.run.mixture).with_context(|| self.display())?;
+        if is_given("n_init") {
+            options.n_init = asked.n_init;
+        }
+        if is_given("max_iter") {
+            options.max_iter = asked.max_iter;
+        }
+        if is_given("tol") {
+            options.tol = asked.tol;
+        }
+        if !options.init.is_deterministic() && options.n_init < self.state.begun {
+            let (file, begun) = (self.display(), self.state.begun);
+            let why = format!("--n-init {}, but {file} has begun {begun}, and none is undone", options.n_init);
+            return Err(Failure::Usage(why).into());
+        }
+        Ok(options)
+    }
+
+    /// The engine to continue on: that of the checkpoint, with as many threads.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if another device, or for the CPU another number of threads, was asked for.
+    pub(crate) fn engine(&self, asked: &EngineArgs) -> anyhow::Result<EngineArgs> {
+        let Basis { engine, threads, .. } = &self.basis;
+        let device: Device = engine.parse().with_context(|| self.display())?;
+        if asked.device != Device::Auto && asked.device != device {
+            self.agree("--device", engine, &asked.device.to_string())?;
+        }
+        if asked.threads != 0 && device == Device::Cpu {
+            self.agree("--threads", &threads.to_string(), &asked.threads.to_string())?;
+        }
+        Ok(asked.on(device, *threads))
+    }
+
+    /// Checks that data and engine are those of the checkpoint; warns if another version of the program made it.
+    ///
+    /// # Errors
+    /// [`Failure::BadData`] if the data differ; [`Error::Device`] if the hardware does.
+    pub(crate) fn check(&self, now: &Basis, console: &Console) -> anyhow::Result<()> {
+        let (file, was) = (self.display(), &self.basis);
+        let shape = |basis: &Basis| format!("{} × {} ({})", basis.rows, basis.columns, basis.values);
+        let again = "give the file, --columns and --weights that the fit began with";
+        if shape(was) != shape(now) {
+            let why = format!("{file} was made from {} values, not {}: {again}", shape(was), shape(now));
+            return Err(Failure::BadData(why).into());
+        }
+        if was.fingerprint != now.fingerprint {
+            let (was, now) = (&was.fingerprint, &now.fingerprint);
+            let why = format!("{file} was made from other rows or weights (fingerprint {was}, not {now}): {again}");
+            return Err(Failure::BadData(why).into());
+        }
+        let machine = |basis: &Basis| format!("{} ({})", basis.engine, basis.hardware);
+        if machine(was) != machine(now) {
+            let why = format!(
+                "{file} was made on {}, not {}, which rounds differently: --init {file} continues from its mixture",
+                machine(was),
+                machine(now)
+            );
+            return Err(Error::Device(why).into());
+        }
+        if was.program != now.program {
+            let (was, now) = (&was.program, &now.program);
+            console
+                .warn(&format!("{file} was made by version {was}, this is {now}: the result may differ in rounding"));
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// [`Failure::Usage`] if the values differ.
+    fn agree(&self, flag: &str, was: &str, is: &str) -> Result<(), Failure> {
+        if was == is {
+            return Ok(());
+        }
+        let file = self.display();
+        Err(Failure::Usage(format!(
+            "{file} was made with {flag} {was}, not {is}: leave {flag} out, or begin a new fit without --resume"
+        )))
+    }
+}
