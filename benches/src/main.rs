@@ -12,6 +12,7 @@ mod ours;
 mod python;
 mod report;
 mod run;
+mod scale;
 mod setup;
 mod workload;
 
@@ -31,6 +32,8 @@ enum Command {
     Gpu(gpu::Arguments),
     /// Time EM iterations on the GPU as rows, components and columns grow.
     Growth(gpu::growth::Arguments),
+    /// Time EM iterations over rows in memory, rows that exceed it, and on several GPUs.
+    Scale(scale::Arguments),
     /// Run one of the definitions of `gmm bench`, and record it for the repository.
     Run(run::Arguments),
     /// Write `docs/BENCHMARKS.md` from the records.
@@ -47,6 +50,7 @@ fn main() -> Result<()> {
         Command::Gpu(arguments) => gpu::run(&arguments),
         Command::Growth(arguments) => gpu::growth::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
+        Command::Scale(arguments) => scale::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Plot(arguments) => gpu::growth::plot(&arguments),
     }

@@ -220,8 +220,9 @@ pub(crate) struct ReadingArgs {
         help_heading = "Reading"
     )]
     format: Option<Format>,
-    /// Host memory that a table may take, as in `--memory 8GiB` or `500M`; a larger one is written to a temporary file
-    /// in TMPDIR and read from there [default: half of the free memory]
+    /// Memory that a table may take, as in `--memory 8GiB` or `500M`: on the host, where a larger one is written to a
+    /// temporary file in TMPDIR and read from there, and on each GPU, through which larger ones pass in pieces [default:
+    /// half of the free memory of the host, all that of a GPU]
     #[arg(long, value_name = "SIZE", value_parser = gmm_data::parse_size, help_heading = "Reading")]
     pub(crate) memory: Option<u64>,
 }
@@ -265,7 +266,7 @@ impl Words {
 #[derive(Args)]
 pub(crate) struct EngineArgs {
     /// Compute engine: auto (a GPU or the CPU, whichever is expected to finish first), cpu, reference (slow, for checks),
-    /// cuda or cuda:I (GPU number I)
+    /// cuda or cuda:I (GPU number I), cuda:I,J,.. or cuda:all (several GPUs, each with a share of the rows)
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: Device,
     /// Number of CPU threads; 0 means `RAYON_NUM_THREADS` if set, else `OMP_NUM_THREADS`, else one per core

@@ -73,7 +73,7 @@ pub(crate) fn run(args: &ClassifyArgs, console: &Console) -> anyhow::Result<()> 
         Work::passes(shape, precision, mixture.covariance_type(), mixture.n_components(), 1.0)
     };
     let work = classes.iter().flatten().map(of).fold(Work::default(), Work::and);
-    let opened = opening::open(&args.engine, &work, console)?;
+    let opened = opening::open(&args.engine, args.input.source().memory(), &work, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
     let (n, classes_n) = (data.n_rows(), classes.len());

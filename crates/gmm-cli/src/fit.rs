@@ -102,7 +102,7 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         .as_ref()
         .map_or_else(|| Ok(args.engine.on(args.engine.device, args.engine.threads)), |s| s.engine(&args.engine))?;
     let work = |shape, precision| Work::fit(shape, precision, &options);
-    let opening = Opening::begin(&engine_args, &args.input.source().files()?, &work);
+    let opening = Opening::begin(&engine_args, args.input.source().memory(), &args.input.source().files()?, &work);
     let data = input::rows(args.input.source(), args.weights.as_deref(), console)?;
     if let Some(model) = &start {
         input::check_columns(model, &data).with_context(|| args.input.source().display())?;

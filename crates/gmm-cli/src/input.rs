@@ -205,7 +205,7 @@ pub(crate) fn model_rows_and_engine(
     let model = model_beside(path, source)?;
     let (kind, k) = (model.mixture.covariance_type(), model.mixture.n_components());
     let work = move |shape, precision| Work::passes(shape, precision, kind, k, 1.0);
-    let opening = Opening::begin(engine, &source.files()?, &work);
+    let opening = Opening::begin(engine, source.memory(), &source.files()?, &work);
     let data = rows_of(&model, source, weights, console)?;
     let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
     Ok((model, data, opened))

@@ -73,7 +73,7 @@ pub(crate) fn run(args: &LoglikArgs, console: &Console) -> anyhow::Result<()> {
         let passes = sets.mixtures.len() as f64;
         Work::passes(shape, precision, mixture.covariance_type(), mixture.n_components(), passes)
     });
-    let opened = opening::open(&args.engine, &work, console)?;
+    let opened = opening::open(&args.engine, args.input.source().memory(), &work, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
     let values = if args.per_row {

@@ -71,7 +71,7 @@ pub(crate) fn run(args: &MatmulArgs, console: &Console) -> anyhow::Result<()> {
     let own = if both == [Precision::F32; 2] { Precision::F32 } else { Precision::F64 };
     let ((m, k), (p, q)) = (a.matrix.dim(), b.matrix.dim());
     let work = Work::product(m, if args.transpose_b { p } else { q }, k, own);
-    let opened = opening::open(&args.engine, &work, console)?;
+    let opened = opening::open(&args.engine, args.reading.memory, &work, console)?;
     let product: Matrix = match args.engine.precision().unwrap_or(own) {
         Precision::F32 => {
             let (a, b) = (as_f32(a.matrix, &args.a)?, as_f32(b.matrix, &args.b)?);

@@ -174,7 +174,7 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     let target = Target::new(prior)?;
     options.check_memory(&target)?;
     let work = Work::passes(data.rows().dim(), data.rows().precision(), args.covariance, args.k, EVALUATIONS);
-    let opened = opening::open(&args.engine, &work, console)?;
+    let opened = opening::open(&args.engine, args.input.source().memory(), &work, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
     let basis = Basis::new(opened.engine.as_ref(), &data, precision)?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 
-use gmm_host::{CudaEngine, Device, Error, Opened, Work, estimates};
+use gmm_host::{CudaEngine, CudaGroup, Device, Engine, Error, Opened, Work, estimates};
 use gmm_model::Precision;
 
 use crate::args::EngineArgs;
@@ -15,26 +15,58 @@ pub(crate) type WorkOf<'a> = &'a dyn Fn((usize, usize), Precision) -> Work;
 /// An engine that may be opening already.
 pub(crate) struct Opening<'a> {
     args: &'a EngineArgs,
-    gpu: Option<JoinHandle<Result<CudaEngine, Error>>>,
+    /// Bytes of device memory that a GPU may take: the value of `--memory`.
+    memory: Option<u64>,
+    gpu: Option<JoinHandle<Result<Gpu, Error>>>,
+}
+
+/// One GPU or several.
+enum Gpu {
+    One(CudaEngine),
+    Group(CudaGroup),
+}
+
+impl Gpu {
+    fn open(device: Device, memory: Option<u64>) -> Result<Self, Error> {
+        if let Device::CudaGroup(ordinals) = device {
+            let group = CudaGroup::open(&ordinals.list())?;
+            return Ok(Self::Group(match memory {
+                Some(bytes) => group.with_memory_limit(bytes)?,
+                None => group,
+            }));
+        }
+        let engine = match device {
+            Device::Cuda(ordinal) if ordinal > 0 => CudaEngine::new(ordinal)?,
+            _ => CudaEngine::first()?,
+        };
+        Ok(Self::One(match memory {
+            Some(bytes) => engine.with_memory_limit(bytes)?,
+            None => engine,
+        }))
+    }
+
+    fn into_engine(self) -> Box<dyn Engine> {
+        match self {
+            Self::One(engine) => Box::new(engine),
+            Self::Group(group) => Box::new(group),
+        }
+    }
 }
 
 impl<'a> Opening<'a> {
     /// Begins to open the GPU if it was asked for, or if files of this size are likely to be enough work for it.
-    pub(crate) fn begin(args: &'a EngineArgs, inputs: &[PathBuf], work: WorkOf<'_>) -> Self {
+    pub(crate) fn begin(args: &'a EngineArgs, memory: Option<u64>, inputs: &[PathBuf], work: WorkOf<'_>) -> Self {
         // A path that cannot be read is reported without opening a GPU.
         let is_there = inputs.iter().all(|input| is_stdio(input) || gmm_data::file_of(input).exists());
-        let ordinal = match args.device {
-            _ if !is_there => None,
-            Device::Cuda(ordinal) => Some(ordinal),
-            Device::Auto if is_enough(args, inputs, work) => Some(0),
-            _ => None,
+        let device = args.device;
+        let opens = match device {
+            Device::Cuda(_) | Device::CudaGroup(_) => is_there,
+            Device::Auto => is_there && is_enough(args, inputs, work),
+            _ => false,
         };
         // The thread is joined, also after an error: the driver must not be opening while the program exits.
-        let open = |ordinal| {
-            let open = move || if ordinal == 0 { CudaEngine::first() } else { CudaEngine::new(ordinal) };
-            thread::Builder::new().name("gpu".to_owned()).spawn(open).ok()
-        };
-        Self { args, gpu: ordinal.and_then(open) }
+        let open = || thread::Builder::new().name("gpu".to_owned()).spawn(move || Gpu::open(device, memory)).ok();
+        Self { args, memory, gpu: opens.then(open).flatten() }
     }
 
     /// The engine for the work that there is.
@@ -43,17 +75,19 @@ impl<'a> Opening<'a> {
     /// Errors if the device is not available.
     pub(crate) fn finish(mut self, work: &Work, console: &Console) -> anyhow::Result<Opened> {
         let begun = self.gpu.take();
-        let args = self.args;
-        let join = move |begun: JoinHandle<_>| begun.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let opened = match (args.device, begun) {
-            (Device::Cuda(_), Some(begun)) => {
-                Opened { engine: Box::new(join(begun)?), reason: "asked for".to_owned(), estimates: None }
+        let (args, memory) = (self.args, self.memory);
+        let gpu = move || match begun {
+            Some(begun) => begun.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            None => Gpu::open(args.device, memory),
+        };
+        let opened = match args.device {
+            Device::Cuda(_) | Device::CudaGroup(_) => {
+                Opened { engine: gpu()?.into_engine(), reason: "asked for".to_owned(), estimates: None }
             }
-            (Device::Auto, Some(begun)) => {
-                let gpu = join(begun);
-                args.device.open_for(args.threads, work, || gpu)?
-            }
-            (device, _) => device.open_for(args.threads, work, CudaEngine::first)?,
+            device => device.open_for(args.threads, work, || match gpu()? {
+                Gpu::One(engine) => Ok(engine),
+                Gpu::Group(_) => unreachable!("auto takes one GPU"),
+            })?,
         };
         console.note(|| match args.device {
             Device::Auto => format!("engine {}; auto: {}", line(&opened), opened.reason),
@@ -67,8 +101,8 @@ impl<'a> Opening<'a> {
 ///
 /// # Errors
 /// Errors if the device is not available.
-pub(crate) fn open(args: &EngineArgs, work: &Work, console: &Console) -> anyhow::Result<Opened> {
-    Opening { args, gpu: None }.finish(work, console)
+pub(crate) fn open(args: &EngineArgs, memory: Option<u64>, work: &Work, console: &Console) -> anyhow::Result<Opened> {
+    Opening { args, memory, gpu: None }.finish(work, console)
 }
 
 impl Drop for Opening<'_> {

@@ -87,7 +87,7 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         });
         fits.map(|options| Work::fit(shape, precision, &options)).fold(Work::default(), Work::and)
     };
-    let opening = Opening::begin(&args.engine, &files, &work);
+    let opening = Opening::begin(&args.engine, args.input.source().memory(), &files, &work);
     let data = input::rows(args.input.source(), args.weights.as_deref(), console)?;
     let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
 

@@ -150,7 +150,10 @@ fn wrong(record: &Record, sweep: Sweep) -> usize {
 fn points(record: &Record, sweep: Sweep) -> Vec<Point> {
     let lines = record.lines().filter(|line| line.text("sweep") == Some(sweep.name()));
     let point = |line: super::Line<'_>| {
-        let series = format!("{} {}", line.text("covariance")?, line.text("precision")?);
+        let series = match line.text("series") {
+            Some(series) => series.to_owned(),
+            None => format!("{} {}", line.text("covariance")?, line.text("precision")?),
+        };
         let (size, ms) = (line.positive(sweep.name())?, line.positive("ms")?);
         Some(Point { series, size, ms, floor_ms: line.positive("floor_ms") })
     };
