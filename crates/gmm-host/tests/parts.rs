@@ -220,7 +220,7 @@ fn check_fit(engine: &CpuEngine, data: &Dataset, options: &FitOptions) {
 fn rows_of_weight_zero_are_left_out_of_passes_as_of_fits() {
     let n = SIZES.iter().sum();
     // The second part, a single row, vanishes.
-    let weight = |i: usize| if i % 3 == 0 || i == 700 { 0.0 } else { 1.0 };
+    let weight = |i: usize| if i.is_multiple_of(3) || i == 700 { 0.0 } else { 1.0 };
     let data = data(false, 0.0).with_weights((0..n).map(weight).collect()).unwrap();
     let engine = CpuEngine::new(2).unwrap();
     let storage = &storages(0.0)[1];

@@ -110,7 +110,7 @@ def test_a_function_documents_its_parameters_and_what_it_returns(name, function)
     assert doc["Returns"] or name in ("gmm_rs.accel.install", "gmm_rs.accel.uninstall")
 
 
-@pytest.mark.parametrize("one", [mixture.GaussianMixture, likelihood.Likelihood, products.Resident, posterior.Draws, selection.Selection], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("one", [mixture.GaussianMixture, dask.GaussianMixture, steps.PassRows, likelihood.Likelihood, products.Resident, posterior.Draws, selection.Selection], ids=lambda one: one.__name__)
 def test_a_class_documents_its_parameters_and_attributes(one):
     doc = ClassDoc(one)
     taken = [name for name in inspect.signature(one).parameters]

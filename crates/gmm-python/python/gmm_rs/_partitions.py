@@ -200,15 +200,20 @@ class Held:
         """
         import dask
 
-        call = dask.delayed(function, pure=False)
-        # One copy in the graph, not one per task. Unlike scattered data it is made anew if its worker dies.
-        arguments = [dask.delayed(argument, pure=False, traverse=False) for argument in arguments]
+        call = dask.delayed(_called, pure=False)
+        # One object in the graph, not one per task. Unlike scattered data it is made anew if its worker dies.
+        shared = dask.delayed((function, arguments), pure=False, traverse=False)
         each = zip(self._parts, self._weights)
         tasks = [
-            call(part, weights, index, *arguments, **{name: values[index] for name, values in by_partition.items()})
+            call(shared, part, weights, index, **{name: values[index] for name, values in by_partition.items()})
             for index, (part, weights) in enumerate(each)
         ]
         return dask.compute(*tasks)
+
+
+def _called(shared, part, weights, index, **by_partition):
+    function, arguments = shared
+    return function(part, weights, index, *arguments, **by_partition)
 
 
 def _client():

@@ -148,7 +148,7 @@ impl<T: Dispatch> Passes<T> {
             (self.shares, self.spare, self.alone) = (Vec::new(), Vec::new(), Vec::new());
         }
         self.spare.append(&mut self.shares);
-        self.alone.clear();
+        self.alone.iter_mut().for_each(|share| share.blocks = 0..layout.blocks());
         self.shape = None;
         let missing = count.saturating_sub(self.spare.len());
         memory::check("the workspace of a pass", missing as u128 * (sums + Workspace::<T>::bytes(shape)))?;
