@@ -29,6 +29,7 @@ __all__ = [
     "log_densities",
     "mcmc",
     "mixture",
+    "partial_fit",
     "read_model",
     "responsibilities",
     "sample",
