@@ -263,7 +263,7 @@ impl Words {
 }
 
 /// The compute engine, its threads and its precision.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub(crate) struct EngineArgs {
     /// Compute engine: auto (a GPU or the CPU, whichever is expected to finish first), cpu, reference (slow, for checks),
     /// cuda or cuda:I (GPU number I), cuda:I,J,.. or cuda:all (several GPUs, each with a share of the rows)

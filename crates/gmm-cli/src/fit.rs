@@ -98,9 +98,10 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         None => options(args, start.as_ref())?,
     };
     options.validate()?;
-    let engine_args = saved
-        .as_ref()
-        .map_or_else(|| Ok(args.engine.on(args.engine.device, args.engine.threads)), |s| s.engine(&args.engine))?;
+    let engine_args = match &saved {
+        Some(saved) => saved.engine(&args.engine)?,
+        None => args.engine.clone(),
+    };
     let work = |shape, precision| Work::fit(shape, precision, &options);
     let opening = Opening::begin(&engine_args, args.input.source().memory(), &args.input.source().files()?, &work);
     let data = input::rows(args.input.source(), args.weights.as_deref(), console)?;

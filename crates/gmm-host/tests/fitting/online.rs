@@ -132,7 +132,9 @@ fn weights_count_as_repeated_rows() {
     let start = start(&data, &options);
     let fitted = [&weighted, &repeated].map(|data| {
         let mut online = OnlineFit::new(start.clone(), OnlineOptions::default()).unwrap();
-        (0..5).for_each(|_| drop(online.partial_fit(&cpu(), data).unwrap()));
+        for _ in 0..5 {
+            online.partial_fit(&cpu(), data).unwrap();
+        }
         online.mixture().means().to_owned()
     });
     assert!((&fitted[0] - &fitted[1]).iter().all(|v| v.abs() < 1e-9), "{fitted:?}");

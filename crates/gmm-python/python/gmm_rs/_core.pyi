@@ -33,6 +33,7 @@ __all__ = [
     "mcmc",
     "memory_size",
     "mixture",
+    "partial_fit",
     "read_model",
     "read_tables",
     "responsibilities",
