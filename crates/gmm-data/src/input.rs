@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use memmap2::MmapOptions;
 
 use crate::store::Store;
 
@@ -53,6 +54,18 @@ impl Input {
             }
         }
         Ok(filled)
+    }
+}
+
+impl Input {
+    /// Maps a part of a file on disk; `None` for bytes in memory, beyond the end, and if the system cannot map it.
+    pub(crate) fn map(&self, start: u64, len: u64) -> Option<Bytes> {
+        let Self::Disk(file, end) = self else { return None };
+        let len = start.checked_add(len).filter(|last| last <= end).and(usize::try_from(len).ok())?;
+        // SAFETY: the map is read-only, and any bytes are valid. Another program that writes to the file or truncates it
+        // meanwhile has the effects that `read_table` documents.
+        let map = unsafe { MmapOptions::new().offset(start).len(len).map(file.as_ref()) }.ok()?;
+        Some(Bytes::from_owner(map))
     }
 }
 

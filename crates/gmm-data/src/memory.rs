@@ -9,23 +9,30 @@ use crate::Problem;
 pub(crate) enum Limit {
     /// All that is free.
     None,
-    /// Half of the free memory, divided by `parts`.
-    Free { parts: u64 },
+    /// Half of the free memory; all of it if there is no disk for more.
+    Half,
+    /// 64 MiB, or a sixteenth of the free memory if that is less; all of it if there is no disk for more.
+    Little,
     /// These bytes, as far as they are free.
     Bytes(u64),
 }
 
 impl Limit {
-    /// The limit that a user gave, else half of the free memory.
-    pub(crate) fn of(given: Option<u64>) -> Self {
-        given.map_or(Self::Free { parts: 1 }, Self::Bytes)
+    /// Whether all memory that is free may be used if there is no disk.
+    pub(crate) const fn can_be_exceeded(self) -> bool {
+        matches!(self, Self::Half | Self::Little)
     }
 
-    /// The limit for what is in memory beside the numbers for a while: an eighth.
+    /// The limit that a user gave, else half of the free memory.
+    pub(crate) fn of(given: Option<u64>) -> Self {
+        given.map_or(Self::Half, Self::Bytes)
+    }
+
+    /// The limit for what is in memory beside the numbers for a while: an eighth of given bytes, else a little.
     pub(crate) fn beside(self) -> Self {
         match self {
             Self::None => Self::None,
-            Self::Free { parts } => Self::Free { parts: 8 * parts },
+            Self::Half | Self::Little => Self::Little,
             Self::Bytes(bytes) => Self::Bytes(bytes / 8),
         }
     }
@@ -38,7 +45,8 @@ impl Limit {
         match self {
             Self::None => all(),
             Self::Bytes(bytes) => u128::from(bytes).min(all()),
-            Self::Free { parts } => all() / u128::from(2 * parts),
+            Self::Half => all() / 2,
+            Self::Little => (all() / 16).min(64 << 20),
         }
     }
 }

@@ -61,7 +61,8 @@ const BUFFER: usize = 1 << 18;
 /// renaming, replacing or deleting the file does not affect it. But until the matrix is dropped, a program that writes
 /// into the same file changes its values (so that even a checked [`Dataset`](gmm_model::Dataset) may come to hold NaN),
 /// and one that truncates it ends this process with SIGBUS at the next access. If the file may be written to meanwhile,
-/// open it yourself and use [`read_stream`], which copies.
+/// open it yourself and use [`read_stream`], which copies. Record batches of 16 MiB or more in an Arrow file are mapped while
+/// they are decoded, to the same effect.
 ///
 /// # Errors
 /// [`FileError`] with the place: line and column of text, byte offset of npy, row and column of parquet and Arrow.
@@ -90,7 +91,7 @@ pub fn read_table(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Table
 /// Cost: as [`read_table`]. In addition, npz, parquet and Arrow's file form are buffered whole in memory beside the matrix,
 /// because they must be read out of order, and of Arrow's stream form a record batch at a time; npy in Fortran order is
 /// held twice. What is held beside the matrix goes to a temporary file if it exceeds an eighth of
-/// [`ReadOptions::memory`]. For text it peaks an eighth above the matrix, or at twice the matrix where the
+/// [`ReadOptions::memory`], or 64 MiB if that is `None`. For text it peaks an eighth above the matrix, or at twice the matrix where the
 /// allocator has to move it as it grows.
 pub fn read_stream(reader: impl Read, name: &str, options: &ReadOptions) -> Result<Table, FileError> {
     from_stream(reader, None, options.format, options).map(|table| table.of(name)).map_err(|fault| fault.in_named(name))

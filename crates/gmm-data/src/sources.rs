@@ -198,7 +198,7 @@ impl Joining {
         if self.first.is_none() {
             return read_table(path, options);
         }
-        let beside = Limit::of(options.memory).beside().fitting(0, u128::MAX);
+        let beside = Limit::of(options.memory).fitting(0, u128::MAX) / 8;
         let most = beside.min((self.rows.bytes() / 8).max(LITTLE));
         let limited = ReadOptions { memory: Some(u64::try_from(most).unwrap_or(u64::MAX)), ..options.clone() };
         match read_table(path, &limited) {

@@ -78,7 +78,7 @@ impl<T: Cell> Store<T> {
         match self.limit {
             Limit::None => memory::check(self.what, wanted),
             Limit::Bytes(_) => spill::check(self.what, wanted),
-            Limit::Free { .. } => {
+            Limit::Half | Limit::Little => {
                 spill::check(self.what, wanted).or_else(|problem| memory::check(self.what, wanted).map_err(|_| problem))
             }
         }
@@ -117,7 +117,7 @@ impl<T: Cell> Store<T> {
                 Ok(())
             }
             // Without a disk, memory that is free may be used up.
-            (Err(problem), Cells::Memory(values)) if matches!(self.limit, Limit::Free { .. }) => {
+            (Err(problem), Cells::Memory(values)) if self.limit.can_be_exceeded() => {
                 memory::reserve(values, more, what).map_err(|_| problem)
             }
             (Err(problem), _) => Err(problem),

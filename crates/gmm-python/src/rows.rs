@@ -8,12 +8,14 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
 use crate::device_array::{DeviceArray, cuda};
+use crate::sources::is_spilled;
 
 /// Rows, `(n, d)`, in memory that is valid while `owner` is alive.
 pub(crate) struct Rows {
     at: At,
     weights: Option<Vec<f64>>,
     owner: Py<PyAny>,
+    in_place: bool,
 }
 
 /// Rows in host or device memory.
@@ -32,7 +34,7 @@ impl Rows {
         let weights = weights.map(|weights| weights.as_array().to_vec());
         if let Ok(array) = array.cast::<DeviceArray>() {
             let (there, py) = (array.get(), array.py());
-            return Ok(Self { at: At::Device(there.rows()), weights, owner: there.owner(py) });
+            return Ok(Self { at: At::Device(there.rows()), weights, owner: there.owner(py), in_place: false });
         }
         let matrix = if let Ok(array) = array.cast::<PyArray2<f64>>() {
             Matrix::from(borrowed(array)?)
@@ -42,7 +44,8 @@ impl Rows {
             let what = "rows must be an aligned two-dimensional array of float32 or float64 in native byte order";
             return Err(PyTypeError::new_err(what));
         };
-        Ok(Self { at: At::Host(matrix), weights, owner: array.clone().unbind() })
+        let in_place = is_spilled(array);
+        Ok(Self { at: At::Host(matrix), weights, owner: array.clone().unbind(), in_place })
     }
 
     /// `(n, d)`.
@@ -77,7 +80,7 @@ impl Rows {
 
     /// The unchecked rows and the owner of their memory, which must outlive them and the [`Checked`] rows.
     pub(crate) fn split(self) -> (Unchecked, Py<PyAny>) {
-        (Unchecked { at: self.at, weights: self.weights }, self.owner)
+        (Unchecked { at: self.at, weights: self.weights, in_place: self.in_place }, self.owner)
     }
 }
 
@@ -85,6 +88,7 @@ impl Rows {
 pub(crate) struct Unchecked {
     at: At,
     weights: Option<Vec<f64>>,
+    in_place: bool,
 }
 
 impl Unchecked {
@@ -98,6 +102,8 @@ impl Unchecked {
         match self.at {
             At::Host(matrix) => {
                 let data = Dataset::new(matrix)?;
+                // An engine's copy would take the memory that the file saves.
+                let data = if self.in_place { data.kept_in_place() } else { data };
                 Ok(Checked::Host(match self.weights {
                     Some(weights) => data.with_weights(weights)?,
                     None => data,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use gmm_data::{FileError, ReadOptions, RowGatherer};
+use gmm_data::{FileError, ReadOptions, RowGatherer, Storage};
 use gmm_model::{Matrix, RowArray};
 use ndarray::ArrayView2;
 use numpy::{Element, PyArray2, PyReadonlyArray2};
@@ -26,7 +26,8 @@ pub(crate) fn read_tables(
     let read = || gmm_data::read_tables(&gmm_data::find_inputs(&paths)?, &options);
     let table = py.detach(read).map_err(|error| raise_file(py, &error))?.table;
     let warnings = table.warnings.iter().map(ToString::to_string).collect();
-    Ok((array(py, table.matrix)?, table.names, warnings))
+    let is_spilled = table.storage == Storage::TemporaryFile;
+    Ok((array(py, table.matrix, is_spilled)?, table.names, warnings))
 }
 
 /// Parses a size such as `8GiB`.
@@ -64,7 +65,8 @@ impl Gatherer {
     fn finish<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let gathered = self.0.take().ok_or_else(finished)?;
         let matrix = gathered.finish().map_err(|problem| raised(py, problem))?;
-        array(py, matrix)
+        // What a gatherer does not own is in its temporary file.
+        array(py, matrix, true)
     }
 }
 
@@ -76,21 +78,29 @@ fn raised(py: Python<'_>, problem: gmm_data::Problem) -> PyErr {
     raise_file(py, &FileError { path: "the rows".to_owned(), place: Box::default(), problem })
 }
 
-fn array(py: Python<'_>, matrix: Matrix) -> PyResult<Bound<'_, PyAny>> {
+fn array(py: Python<'_>, matrix: Matrix, is_spilled: bool) -> PyResult<Bound<'_, PyAny>> {
     match matrix {
-        Matrix::F32(rows) => shown(py, rows),
-        Matrix::F64(rows) => shown(py, rows),
+        Matrix::F32(rows) => shown(py, rows, is_spilled),
+        Matrix::F64(rows) => shown(py, rows, is_spilled),
     }
+}
+
+/// Whether an array views a temporary file.
+pub(crate) fn is_spilled(array: &Bound<'_, PyAny>) -> bool {
+    let base = array.getattr("base").ok();
+    base.is_some_and(|base| base.cast::<RowsKeeper>().is_ok_and(|keeper| keeper.get().is_spilled))
 }
 
 /// Owner of rows that a NumPy array views.
 #[pyclass(frozen)]
 struct RowsKeeper {
     _rows: Matrix,
+    /// Whether the file is a temporary one, in which rows are that memory has no room for.
+    is_spilled: bool,
 }
 
 /// Rows in memory as an array that owns them; rows in a file as a read-only view.
-fn shown<T>(py: Python<'_>, rows: RowArray<T>) -> PyResult<Bound<'_, PyAny>>
+fn shown<T>(py: Python<'_>, rows: RowArray<T>, is_spilled: bool) -> PyResult<Bound<'_, PyAny>>
 where
     T: Element + Clone + 'static,
     Matrix: From<RowArray<T>>,
@@ -98,7 +108,7 @@ where
     let Some(kept) = rows.is_shared().then(|| rows.clone()) else {
         return Ok(PyArray2::from_owned_array(py, rows.into_owned()).into_any());
     };
-    let keeper = Bound::new(py, RowsKeeper { _rows: kept.into() })?.into_any();
+    let keeper = Bound::new(py, RowsKeeper { _rows: kept.into(), is_spilled })?.into_any();
     let view: ArrayView2<'_, T> = rows.view();
     // SAFETY: `keeper`, which becomes the array's base object, shares ownership of the map that `rows` views. The map is
     // never written to: the array is made read-only.

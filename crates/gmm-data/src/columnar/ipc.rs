@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arrow_ipc::reader::read_footer_length;
 use arrow_ipc::{Block, MetadataVersion, root_as_footer};
 use arrow_schema::{Schema, SchemaRef};
+use bytes::Bytes;
 
 use super::batch::Plan;
 use super::gather::Receive;
@@ -17,6 +18,9 @@ use super::read::contained;
 use crate::error::{Fault, first_line};
 use crate::input::Input;
 use crate::{Problem, ReadOptions, Table, memory};
+
+/// Messages of a file from so many bytes on are mapped into memory in place of being read.
+const LARGE: u64 = 16 << 20;
 
 /// Reads Arrow IPC: the file form if the magic word is present, else the stream form.
 pub(super) fn read(input: &Input, options: &ReadOptions) -> Result<Table, Fault> {
@@ -205,8 +209,15 @@ impl<'a> Ipc<'a> {
     }
 
     /// Reads a message and its body, if memory for it and its numbers is available.
-    fn body(&self, block: &Block, contents: &Contents) -> Result<Vec<u8>, Fault> {
+    fn body(&self, block: &Block, contents: &Contents) -> Result<Bytes, Fault> {
+        let (start, len) = (block.offset() as u64, block.metaDataLength() as u64 + block.bodyLength() as u64);
+        // A large message would take as much memory as its part of the matrix.
+        if len >= LARGE
+            && let Some(mapped) = self.input.map(start, len)
+        {
+            return Ok(mapped);
+        }
         check_memory(block, contents)?;
-        self.bytes(block.offset() as u64, block.metaDataLength() as u64 + block.bodyLength() as u64)
+        Ok(self.bytes(start, len)?.into())
     }
 }

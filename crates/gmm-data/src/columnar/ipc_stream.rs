@@ -56,8 +56,8 @@ impl<R: Read> Stream<R> {
             let Some(contents) = decoder.check(&head, (None, block.bodyLength() as u64))? else { continue };
             check_memory(&block, &contents)?;
             if contents.is_dictionary {
-                decoder.add_dictionary(&block, bytes)?;
-            } else if let Some(batch) = decoder.decode(&block, bytes)? {
+                decoder.add_dictionary(&block, bytes.into())?;
+            } else if let Some(batch) = decoder.decode(&block, bytes.into())? {
                 return Ok(Some(batch));
             }
         }

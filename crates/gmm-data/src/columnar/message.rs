@@ -4,6 +4,7 @@ use arrow_array::RecordBatch;
 use arrow_ipc::reader::FileDecoder;
 use arrow_ipc::{Block, Message, MetadataVersion, root_as_message};
 use arrow_schema::{ArrowError, DataType, Field, SchemaRef};
+use bytes::Bytes;
 
 use super::batch::is_number;
 use super::bounds::check_batch;
@@ -60,13 +61,13 @@ impl Decoder {
     }
 
     /// Adds a dictionary, from the bytes of its message and body.
-    pub(super) fn add_dictionary(&mut self, block: &Block, bytes: Vec<u8>) -> Result<(), Fault> {
+    pub(super) fn add_dictionary(&mut self, block: &Block, bytes: Bytes) -> Result<(), Fault> {
         self.check_body(block, &bytes)?;
         self.arrow.read_dictionary(block, &bytes.into()).map_err(arrow)
     }
 
     /// Decodes a record batch from the bytes of its message and body.
-    pub(super) fn decode(&self, block: &Block, bytes: Vec<u8>) -> Result<Option<RecordBatch>, Fault> {
+    pub(super) fn decode(&self, block: &Block, bytes: Bytes) -> Result<Option<RecordBatch>, Fault> {
         self.check_body(block, &bytes)?;
         self.arrow.read_record_batch(block, &bytes.into()).map_err(arrow)
     }
