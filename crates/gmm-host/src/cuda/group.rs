@@ -8,7 +8,7 @@ use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, S
 use ndarray::ArrayView2;
 
 use super::driver::device::{self, Gpu};
-use super::em::{self, Member, Outcome};
+use super::em::{self, Member};
 use super::launch::plan::ForcedPlan;
 use super::number::Number;
 use super::products::CudaMultiplier;
@@ -266,7 +266,6 @@ impl<T: Number> Passes for GroupRows<T> {
             return Ok(());
         }
         let (kind, k) = (run.mixture.covariance_type(), run.mixture.n_components());
-        let total_weight = self.parts.iter().map(|part| part.rows.total_weight).sum();
         let mut all: Vec<Vec<_>> = Vec::new();
         for part in &self.parts {
             part.rows.gpu.enter()?;
@@ -275,27 +274,9 @@ impl<T: Number> Passes for GroupRows<T> {
         // Only paths that all devices would take.
         let paths: Vec<_> =
             all[0].iter().filter(|path| all.iter().all(|other| other.contains(path))).copied().collect();
-        let mut lost = None;
-        for path in paths {
-            if lost.is_some_and(|lost| path.operand() <= lost) {
-                continue;
-            }
-            let mut plans = Vec::new();
-            for part in &mut self.parts {
-                part.rows.gpu.enter()?;
-                let shape = part.rows.shape(kind, k);
-                let Some(plan) = em::plan(&part.rows, shape, path, options, run.iterations)? else { return Ok(()) };
-                plans.push(em::path::LoopPlan { total_weight, ..plan });
-            }
-            let mut members: Vec<_> =
-                self.parts.iter_mut().map(|CudaResident { em, rows, .. }| Member { em, rows }).collect();
-            match em::iterate_by(&mut members, &plans, run, options, seen)? {
-                Outcome::Finished => return Ok(()),
-                Outcome::LostPrecision => lost = Some(path.operand()),
-                Outcome::LackedMemory => {}
-            }
-        }
-        Ok(())
+        let mut members: Vec<_> =
+            self.parts.iter_mut().map(|CudaResident { em, rows, .. }| Member { em, rows }).collect();
+        em::iterate(&mut members, &paths, run, options, seen)
     }
 
     fn given(

@@ -7,7 +7,7 @@ use gmm_model::{CovarianceType, Dataset, FactorShape, Mixture, Precision, Precis
 use ndarray::{Array2, ArrayView2, ArrayView3};
 
 use super::driver::device::Gpu;
-use super::em::Loop;
+use super::em::{self, Loop, Member};
 use super::launch::plan::ForcedPlan;
 use super::log_likelihood::Likelihoods;
 use super::log_likelihood::columns::DeviceColumn;
@@ -161,7 +161,7 @@ impl<T: Number> Passes for CudaResident<T> {
         let Self { rows, em, .. } = self;
         rows.run(|rows| {
             let paths = tune::paths(rows, em, run, options)?;
-            em.iterate(rows, &paths, run, options, seen)
+            em::iterate(&mut [Member { em, rows }], &paths, run, options, seen)
         })
     }
 

@@ -2,7 +2,7 @@
 
 use cust::memory::AsyncCopyDestination;
 
-use super::run::Member;
+use super::device_loop::Member;
 use super::workspace::Workspace;
 use crate::Error;
 use crate::cuda::driver::buffers::{Pinned, Slot, pin, pinned_empty};

@@ -3,17 +3,19 @@
 use std::thread;
 use std::time::Duration;
 
-use gmm_kernels::em::m_step::TRACE;
+use gmm_kernels::em::m_step::{Matrices, TRACE};
 use gmm_kernels::em::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
 use gmm_model::CovarianceType;
 
+use super::device_loop::Member;
 use super::exchange::Exchange;
-use super::path::LoopPlan;
+use super::m_step;
+use super::path::{EmPath, LoopPlan, Operand};
 use super::workspace::Workspace;
-use super::{Loop, Observer, m_step};
 use crate::Error;
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
+use crate::cuda::shape::Shape;
 use crate::em::{EmOptions, EmRun, OnDevice};
 
 /// Target time between polls, in seconds: short enough to react to an interrupt and to move a progress bar.
@@ -38,11 +40,41 @@ pub(crate) enum Outcome {
     LackedMemory,
 }
 
-/// A device's share of the rows, and the buffers of its loop. With several, each device makes the whole M-step, from the
-/// same sums, so that no parameters have to be exchanged.
-pub(crate) struct Member<'a, T: Number> {
-    pub(crate) em: &'a mut Loop,
-    pub(crate) rows: &'a mut Rows<T>,
+/// Called after each poll with the run and the number of iterations that were known before it.
+pub(crate) type Observer<'a> = dyn FnMut(&mut EmRun, usize) -> Result<(), Error> + 'a;
+
+/// Runs [`Passes::iterate`](crate::Passes::iterate) on these paths, best first, over the rows of all members. If a path
+/// loses too much precision, the next one with a wider operand continues from the last poll, and finally the host does.
+///
+/// # Errors
+/// As for a pass, and any error of `observer`.
+pub(crate) fn iterate<T: Number>(
+    members: &mut [Member<'_, T>],
+    paths: &[&'static dyn EmPath],
+    run: &mut EmRun,
+    options: &EmOptions,
+    observer: &mut Observer<'_>,
+) -> Result<(), Error> {
+    let (kind, k) = (run.mixture.covariance_type(), run.mixture.n_components());
+    let total_weight = members.iter().map(|member| member.rows.total_weight).sum();
+    let mut lost: Option<Operand> = None;
+    for &path in paths {
+        if lost.is_some_and(|lost| path.operand() <= lost) {
+            continue;
+        }
+        let mut plans = Vec::with_capacity(members.len());
+        for Member { rows, .. } in &*members {
+            rows.gpu.enter()?;
+            let Some(plan) = plan(rows, rows.shape(kind, k), path, options, run.iterations)? else { return Ok(()) };
+            plans.push(LoopPlan { total_weight, ..plan });
+        }
+        match iterate_by(members, &plans, run, options, observer)? {
+            Outcome::Finished => return Ok(()),
+            Outcome::LostPrecision => lost = Some(path.operand()),
+            Outcome::LackedMemory => {}
+        }
+    }
+    Ok(())
 }
 
 /// A loop that has begun.
@@ -203,6 +235,42 @@ impl<T: Number> Running<'_, '_, T> {
             done.collect::<Vec<_>>().into_iter().collect()
         })
     }
+}
+
+/// Plans a path with its grid on this GPU; `None` if the device cannot run the M-step for this shape.
+///
+/// # Errors
+/// [`Error::Device`].
+pub(crate) fn plan<T: Number>(
+    rows: &Rows<T>,
+    shape: Shape,
+    path: &'static dyn EmPath,
+    options: &EmOptions,
+    done: usize,
+) -> Result<Option<LoopPlan>, Error> {
+    let limits = rows.gpu.limits;
+    let Ok(matrices) = Matrices::of(shape.kernel_kind(), shape.d, limits.shared_bytes.into()) else { return Ok(None) };
+    let (n, sections) = (shape.n, rows.sections);
+    let section = Shape { n: sections.rows() as u64, ..shape };
+    let grid = path.grid(&section, &rows.gpu, &rows.forced)?;
+    let shape = if rows.streamed.is_some() { section } else { shape };
+    // Benchmarks read the field `plan`.
+    let plan = format!("{}: {grid:?}", path.name());
+    tracing::debug!(plan, matrices = format!("{matrices:?}"), "loop on the device");
+    Ok(Some(LoopPlan {
+        shape,
+        n,
+        sections: sections.count(),
+        path,
+        grid,
+        layout: path.layout(&shape),
+        matrices,
+        max_iter: u32::try_from(options.max_iter - done).unwrap_or(u32::MAX - 1),
+        tol: options.tol,
+        reg_covar: options.reg_covar,
+        total_weight: rows.total_weight,
+        bounds: path.error_bounds(&shape),
+    }))
 }
 
 /// Rough estimate of an iteration's duration in seconds, used to schedule the first poll.

@@ -1,0 +1,216 @@
+//! The buffers of a loop on a device, and what is enqueued with them.
+
+use std::ops::Range;
+
+use cust::memory::{AsyncCopyDestination, DeviceSlice};
+use gmm_model::{CovarianceType, Mixture};
+use ndarray::{Array1, Array2};
+
+use super::m_step;
+use super::packing::{pack, unpack};
+use super::path::{Launch, LoopBuffers, LoopPlan, LoopRows};
+use super::workspace::Workspace;
+use crate::Error;
+use crate::cuda::driver::buffers::{Pinned, Slot, pin, pinned_empty};
+use crate::cuda::number::Number;
+use crate::cuda::rows::Rows;
+
+/// The loop's buffers, reused between fits of the same rows.
+pub(crate) struct Loop {
+    pub(super) numbers: Slot<f64>,
+    pub(super) flags: Slot<u32>,
+    /// The polled trace and parameters, in pinned memory.
+    pub(super) polled: Pinned<f64>,
+    pub(super) polled_flags: Pinned<u32>,
+}
+
+/// A device's share of the rows, and the buffers of its loop. With several, each device makes the whole M-step, from the
+/// same sums, so that no parameters have to be exchanged.
+pub(crate) struct Member<'a, T: Number> {
+    pub(crate) em: &'a mut Loop,
+    pub(crate) rows: &'a mut Rows<T>,
+}
+
+impl Loop {
+    pub(crate) fn empty() -> Self {
+        Self { numbers: Slot::empty(), flags: Slot::empty(), polled: pinned_empty(), polled_flags: pinned_empty() }
+    }
+
+    pub(super) fn reserve<T: Number>(
+        &mut self,
+        rows: &mut Rows<T>,
+        plan: &LoopPlan,
+        workspace: &Workspace,
+    ) -> Result<(), Error> {
+        if plan.shape.kind == CovarianceType::Tied {
+            rows.know_scatter()?;
+        }
+        let flags = workspace.flags();
+        let wanted = 8 * workspace.len as u128 + 4 * flags as u128;
+        rows.room("the loop on the GPU", wanted, self.numbers.bytes() + self.flags.bytes())?;
+        self.numbers.reserve(&rows.gpu, workspace.len)?;
+        self.flags.reserve(&rows.gpu, flags)?;
+        pin(&rows.gpu, &mut self.polled, workspace.polled())?;
+        pin(&rows.gpu, &mut self.polled_flags, flags)
+    }
+
+    /// Copies the parameters to the device, and computes operands from them. `scatter` is that of the rows of all devices.
+    pub(super) fn begin<T: Number>(
+        &mut self,
+        rows: &mut Rows<T>,
+        plan: &LoopPlan,
+        workspace: &Workspace,
+        (start, scatter): (&Mixture, Option<&[f64]>),
+    ) -> Result<(), Error> {
+        let (d, stream) = (rows.d, &rows.queue.stream.clone());
+        let host = &mut self.polled.as_mut_slice()[..workspace.polled()];
+        host.fill(0.0);
+        for (slot, w) in host[workspace.weights.clone()].iter_mut().zip(start.weights()) {
+            *slot = *w;
+        }
+        for (i, (slot, m)) in host[workspace.means.clone()].iter_mut().zip(start.means()).enumerate() {
+            *slot = m - rows.shift[i % d];
+        }
+        pack(start.covariances(), &mut host[workspace.covariances.clone()]);
+        // SAFETY: the host buffer is pinned, and `Rows::run` waits for the stream before it is written again or freed.
+        let copied = unsafe { self.numbers.first(workspace.polled()).async_copy_from(&*host, stream) };
+        rows.gpu.check("a copy of parameters to the device", copied)?;
+        let mut b = workspace.buffers(&self.numbers, &self.flags);
+        if let (Some(to), Some(scatter)) = (b.scatter, scatter) {
+            // SAFETY: the driver copies pageable memory before it returns.
+            let copied = unsafe { to.index(..scatter.len()).async_copy_from(scatter, stream) };
+            rows.gpu.check("a copy of moments to the device", copied)?;
+        }
+        let mut zeroed = self.numbers.first(workspace.len).index(workspace.zeroed());
+        let mut flags = self.flags.first(workspace.flags());
+        // SAFETY: both ranges belong to the loop's buffers, and the stream orders this before every kernel that reads
+        // them.
+        let set = unsafe { zeroed.set_8_async(0, stream).and_then(|()| flags.set_8_async(0, stream)) };
+        rows.gpu.check("clearing a loop's state", set)?;
+        if !b.own.likelihoods.is_empty() {
+            // No lane writes the features that pad the last step, but the reduction reads them.
+            // SAFETY: the partial sums belong to the loop's buffers, and the stream orders this before the first pass.
+            rows.gpu.check("clearing partial results", unsafe { b.partials.set_8_async(0, stream) })?;
+        }
+        prepare(rows, plan, &b)?;
+        m_step::enqueue(rows.launcher(), plan, &b, 0)
+    }
+
+    /// Enqueues a pass over the rows of all sections, which leaves their sums.
+    pub(super) fn pass<T: Number>(
+        &mut self,
+        rows: &mut Rows<T>,
+        plan: &LoopPlan,
+        workspace: &Workspace,
+        iteration: u32,
+    ) -> Result<(), Error> {
+        let buffers = workspace.buffers(&self.numbers, &self.flags);
+        let is_streamed = rows.streamed.is_some();
+        for range in rows.sections.ranges() {
+            let accumulate = range.start > 0;
+            for_section(rows, plan, &buffers, range, |launch| {
+                if is_streamed {
+                    plan.path.norms(launch)?;
+                }
+                plan.path.enqueue(launch, iteration)?;
+                let (partials, sums) = (&buffers.partials, plan.layout.sums());
+                launch.launcher.reduce_blocks(partials, plan.grid.partials.into(), sums, &buffers.sums, accumulate)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Copies trace, parameters and flags to the host, and waits for them.
+    pub(super) fn poll<T: Number>(&mut self, rows: &Rows<T>, workspace: &Workspace) -> Result<(), Error> {
+        let (numbers, flags) = (workspace.polled(), workspace.flags());
+        let stream = &rows.queue.stream;
+        // SAFETY: the host buffers are pinned, and are read only after the wait below.
+        let copied = unsafe {
+            let to = &mut self.polled.as_mut_slice()[..numbers];
+            self.numbers.first(numbers).async_copy_to(to, stream).and_then(|()| {
+                self.flags.first(flags).async_copy_to(&mut self.polled_flags.as_mut_slice()[..flags], stream)
+            })
+        };
+        rows.gpu.check("a copy of results from the device", copied)?;
+        rows.queue.wait(&rows.gpu)
+    }
+
+    /// The mixture of the last poll; `None` if its parameters are not a valid mixture.
+    pub(super) fn polled_mixture<T: Number>(
+        &self,
+        rows: &Rows<T>,
+        plan: &LoopPlan,
+        workspace: &Workspace,
+    ) -> Option<Mixture> {
+        let (k, d) = (plan.shape.k as usize, rows.d);
+        let polled = self.polled.as_slice();
+        let mut weights = Array1::from_iter(polled[workspace.weights.clone()].iter().copied());
+        weights /= weights.sum();
+        let means = &polled[workspace.means.clone()];
+        let means = Array2::from_shape_fn((k, d), |(c, j)| means[c * d + j] + rows.shift[j]);
+        let covariances = unpack(plan.shape.kind, k, d, &polled[workspace.covariances.clone()]);
+        Mixture::new(weights, means, covariances).ok()
+    }
+}
+
+/// Calls `work` with what the launches for a section's rows need.
+fn for_section<T: Number>(
+    rows: &mut Rows<T>,
+    plan: &LoopPlan,
+    buffers: &LoopBuffers,
+    range: Range<usize>,
+    work: impl FnOnce(&Launch<'_>) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let norms_from = if rows.streamed.is_some() { 0 } else { range.start as u64 };
+    let chunk = LoopRows::of(&rows.bring(range)?);
+    work(&Launch { launcher: rows.launcher(), plan, rows: &chunk, norms_from, buffers })
+}
+
+/// The path's work on each section before the first iteration. Half-precision scales are those of the section whose
+/// columns reach farthest.
+fn prepare<T: Number>(rows: &mut Rows<T>, plan: &LoopPlan, b: &LoopBuffers) -> Result<(), Error> {
+    let (has_norms, has_scales) = (!b.own.norms.is_empty(), !b.own.scales.is_empty());
+    // A pass over streamed rows takes long, and their norms are computed in each iteration.
+    if !has_scales && (!has_norms || rows.streamed.is_some()) {
+        return Ok(());
+    }
+    let mut least: Option<Vec<f32>> = None;
+    for range in rows.sections.ranges() {
+        for_section(rows, plan, b, range, |launch| {
+            plan.path.norms(launch)?;
+            plan.path.prepare(launch)
+        })?;
+        if has_scales && plan.sections > 1 {
+            let found = scales(rows, &b.own.scales)?;
+            least = Some(match least {
+                Some(least) => least.iter().zip(&found).map(|(a, b)| a.min(*b)).collect(),
+                None => found,
+            });
+        }
+    }
+    let Some(least) = least else { return Ok(()) };
+    let words = pairs(&least);
+    // SAFETY: the driver copies pageable memory before it returns.
+    let copied = unsafe { b.own.scales.index(..words.len()).async_copy_from(&words[..], &rows.queue.stream) };
+    rows.gpu.check("a copy of scales to the device", copied)
+}
+
+/// Copies scales to the host.
+fn scales<T: Number>(rows: &Rows<T>, from: &DeviceSlice<f64>) -> Result<Vec<f32>, Error> {
+    let mut words = vec![0.0; from.len()];
+    // SAFETY: the words are read only after the wait below.
+    let copied = unsafe { from.async_copy_to(&mut words[..], &rows.queue.stream) };
+    rows.gpu.check("a copy of scales from the device", copied)?;
+    rows.queue.wait(&rows.gpu)?;
+    Ok(words
+        .iter()
+        .flat_map(|word: &f64| [word.to_bits() as u32, (word.to_bits() >> 32) as u32])
+        .map(f32::from_bits)
+        .collect())
+}
+
+/// Pairs of `f32` as words.
+fn pairs(numbers: &[f32]) -> Vec<f64> {
+    let word = |pair: &[f32]| f64::from_bits(u64::from(pair[0].to_bits()) | u64::from(pair[1].to_bits()) << 32);
+    numbers.chunks_exact(2).map(word).collect()
+}
