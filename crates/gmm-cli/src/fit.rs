@@ -109,6 +109,7 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         input::check_columns(model, &data).with_context(|| args.input.source().display())?;
     }
     let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
+    opening::note_rows(&opened, &data, args.engine.precision(), console)?;
     let engine = opened.engine.as_ref();
     if args.online.online {
         let fit = online::fit(&args.online, &data, &options, engine, console)?;

@@ -12,7 +12,7 @@ use gmm_model::{DataError, Dataset, Precision, shown};
 
 use crate::args::{EngineArgs, Source};
 use crate::exit::Failure;
-use crate::opening::Opening;
+use crate::opening::{self, Opening};
 use crate::output::{Console, is_stdio};
 use crate::size;
 
@@ -208,6 +208,7 @@ pub(crate) fn model_rows_and_engine(
     let opening = Opening::begin(engine, source.memory(), &source.files()?, &work);
     let data = rows_of(&model, source, weights, console)?;
     let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
+    opening::note_rows(&opened, &data, engine.precision(), console)?;
     Ok((model, data, opened))
 }
 

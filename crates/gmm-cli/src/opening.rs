@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::thread::{self, JoinHandle};
 
 use gmm_host::{CudaEngine, CudaGroup, Device, Engine, Error, Opened, Work, estimates};
-use gmm_model::Precision;
+use gmm_model::{Dataset, Precision};
 
 use crate::args::EngineArgs;
 use crate::output::{Console, is_stdio};
@@ -95,6 +95,29 @@ impl<'a> Opening<'a> {
         });
         Ok(opened)
     }
+}
+
+/// Notes where a GPU has the rows.
+///
+/// # Errors
+/// Errors if the device fails.
+pub(crate) fn note_rows(
+    opened: &Opened,
+    data: &Dataset,
+    asked: Option<Precision>,
+    console: &Console,
+) -> anyhow::Result<()> {
+    let engine = opened.engine.as_ref();
+    if !console.verbose || !engine.name().starts_with("cuda") {
+        return Ok(());
+    }
+    let precision = engine.precision(asked.unwrap_or(data.rows().precision()));
+    let streamed = engine.is_streamed(data.rows().dim(), precision, data.weights().is_some())?;
+    console.note(|| match streamed {
+        true => "rows on the GPU: as many as fit; the others pass through it in every pass".to_owned(),
+        false => "rows on the GPU: all".to_owned(),
+    });
+    Ok(())
 }
 
 /// Opens the engine for work that is known.

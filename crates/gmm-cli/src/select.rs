@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::args::{self, EmArgs, EngineArgs, InputArgs};
 use crate::exit::Failure;
 use crate::interrupt::{self, Hold};
-use crate::opening::Opening;
+use crate::opening::{self, Opening};
 use crate::output::{self, Console, is_stdio, paint};
 use crate::progress::Progress;
 use crate::{fit, input, plot, render};
@@ -90,6 +90,7 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     let opening = Opening::begin(&args.engine, args.input.source().memory(), &files, &work);
     let data = input::rows(args.input.source(), args.weights.as_deref(), console)?;
     let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
+    opening::note_rows(&opened, &data, args.engine.precision(), console)?;
 
     let runs = args.covariance.len() * components.len() * options.n_init;
     let progress = Progress::new(console, data.n_rows(), options.max_iter, runs);

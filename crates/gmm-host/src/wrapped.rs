@@ -79,6 +79,10 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Engine for Wrapped<'_, F> {
         self.engine.description()
     }
 
+    fn is_streamed(&self, shape: (usize, usize), precision: Precision, weighted: bool) -> Result<bool, Error> {
+        self.engine.is_streamed(shape, precision, weighted)
+    }
+
     fn precision(&self, asked: Precision) -> Precision {
         self.engine.precision(asked)
     }

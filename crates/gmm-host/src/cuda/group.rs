@@ -142,6 +142,12 @@ impl Engine for CudaGroup {
         format!("{} devices: {}", self.gpus.len(), self.gpus.iter().map(of).collect::<Vec<_>>().join("; "))
     }
 
+    fn is_streamed(&self, (n, d): (usize, usize), precision: Precision, weighted: bool) -> Result<bool, Error> {
+        let each = shares(n, self.gpus.len()).first().map_or(0, Range::len);
+        let of = |gpu: &Arc<Gpu>| CudaEngine { gpu: gpu.clone() }.is_streamed((each, d), precision, weighted);
+        self.gpus.iter().map(of).try_fold(false, |any, one| Ok(any | one?))
+    }
+
     /// That of the first device.
     fn multiplier(&self) -> Result<Multiplier, Error> {
         Ok(Multiplier(Kind::Cuda(CudaMultiplier::new(self.gpus[0].clone()))))

@@ -220,6 +220,12 @@ impl Engine for CudaEngine {
         )
     }
 
+    fn is_streamed(&self, shape: (usize, usize), precision: Precision, weighted: bool) -> Result<bool, Error> {
+        self.gpu.enter()?;
+        let bytes = if precision == Precision::F32 { 4 } else { 8 };
+        rows::is_streamed(&self.gpu, shape, bytes, weighted, &ForcedPlan::from_environment()?)
+    }
+
     fn multiplier(&self) -> Result<Multiplier, Error> {
         Ok(Multiplier(Kind::Cuda(CudaMultiplier::new(self.gpu.clone()))))
     }

@@ -34,6 +34,16 @@ pub trait Engine: Send + Sync {
         None
     }
 
+    /// Whether rows of this shape, in this precision, would stay in host memory and pass through the engine's device in
+    /// every pass, because they do not fit into its free memory. The results have the same bits.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    fn is_streamed(&self, shape: (usize, usize), precision: Precision, weighted: bool) -> Result<bool, Error> {
+        let _ = (shape, precision, weighted);
+        Ok(false)
+    }
+
     /// The precision in which rows are stored if `asked` is requested.
     fn precision(&self, asked: Precision) -> Precision {
         asked

@@ -38,6 +38,27 @@ use crate::cuda::rows::streamed::Streamed;
 use crate::cuda::rows::workspace::{Extras, Sizes, Workspace};
 use crate::cuda::shape::Shape;
 
+/// Whether rows of this shape pass through the device: there are several sections, and not enough memory for all of them
+/// and for the passes.
+///
+/// # Errors
+/// [`Error::Device`].
+pub(crate) fn is_streamed(
+    gpu: &Gpu,
+    (n, d): (usize, usize),
+    number_bytes: usize,
+    weighted: bool,
+    forced: &ForcedPlan,
+) -> Result<bool, Error> {
+    let sections = Sections::of((n, d), number_bytes, forced);
+    if sections.count() == 1 {
+        return Ok(false);
+    }
+    let section = sections.rows() as u128 * d as u128 * number_bytes as u128;
+    let wanted = section * sections.count() as u128 + if weighted { 8 * n as u128 } else { 0 };
+    Ok(gpu.free()? < wanted + sections::bytes_for_passes())
+}
+
 /// Rows on a device. Its buffers are released with the context current: see `Drop`.
 pub(crate) struct Rows<T: Number> {
     pub(crate) queue: Queue,
@@ -85,13 +106,8 @@ impl<T: Number> Rows<T> {
         gpu.enter()?;
         let total_weight = data.weights().map(|_| data.total_weight());
         let dim = data.rows().dim();
-        let sections = Sections::of(dim, size_of::<T>(), &forced);
-        let section_bytes = sections.rows() as u128 * dim.1 as u128 * size_of::<T>() as u128;
-        let spare = sections::bytes_for_passes();
-        let wanted =
-            section_bytes * sections.count() as u128 + if total_weight.is_some() { 8 * dim.0 as u128 } else { 0 };
-        if sections.count() > 1 && gpu.free()? < wanted + spare {
-            return Self::load_streamed(gpu, data, precision, shift, forced, spare);
+        if is_streamed(&gpu, dim, size_of::<T>(), total_weight.is_some(), &forced)? {
+            return Self::load_streamed(gpu, data, precision, shift, forced);
         }
         let mut rows = Self::with_room(gpu, dim, total_weight, precision, shift, forced)?;
         if !rows.keep_source(data, to_move)? {
@@ -156,7 +172,7 @@ impl<T: Number> Rows<T> {
         })
     }
 
-    /// Loads rows of which not all fit: `spare` bytes stay free for the passes. Row weights are on the device.
+    /// Loads rows of which not all fit, and leaves memory for the passes. Row weights are on the device.
     ///
     /// # Errors
     /// As for [`load`](Self::load).
@@ -166,8 +182,8 @@ impl<T: Number> Rows<T> {
         precision: Precision,
         shift: &[f64],
         forced: ForcedPlan,
-        spare: u128,
     ) -> Result<Self, Error> {
+        let spare = sections::bytes_for_passes();
         let total_weight = data.weights().map(|_| data.total_weight());
         let mut rows = Self::taken(gpu, data.rows().dim(), 0, total_weight, precision, shift, forced)?;
         rows.streamed = Some(Box::new(Streamed::new(&rows.gpu, &rows.queue, data, shift, rows.sections, spare)?));
