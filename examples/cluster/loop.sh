@@ -4,9 +4,9 @@
 #   gmm fit part-0.npy -k 16 --max-iter 0 -o start.json      # or any other model to start from
 #   JOBS=8 ./loop.sh start.json model.json part-*.npy
 #
-# The sums are added in the order in which the files are named, so the result does not depend on JOBS. With GNU parallel
-# and a list of hosts, replace the line with xargs:
-#   parallel --sshloginfile hosts gmm pass model.json {} --threads 1 -q -o sums/{#}.stats ::: part-*.npy
+# The sums are added in the order in which the files are named, so the result does not depend on JOBS. With GNU parallel,
+# hosts that share the file system, and "$sums" on it, replace xargs and its arguments by
+#   parallel -0 -N 2 --sshloginfile hosts gmm pass "$model" {1} --device cpu --threads 1 -q -o {2}
 set -eu
 model=$2
 cp "$1" "$model"

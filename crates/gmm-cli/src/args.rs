@@ -220,9 +220,9 @@ pub(crate) struct ReadingArgs {
         help_heading = "Reading"
     )]
     format: Option<Format>,
-    /// Memory that a table may take, as in `--memory 8GiB` or `500M`: on the host, where a larger one is written to a
-    /// temporary file in TMPDIR and read from there, and on each GPU, through which larger ones pass in pieces [default:
-    /// half of the free memory of the host, all that of a GPU]
+    /// Limit of the memory for rows, such as 8GiB or 500M, on the host and on each GPU. Rows beyond it are in a temporary
+    /// file on the host (in TMPDIR, if set), and pass through the GPU in every pass [default: half of the free memory of
+    /// the host; the free memory of each GPU]
     #[arg(long, value_name = "SIZE", value_parser = gmm_data::parse_size, help_heading = "Reading")]
     pub(crate) memory: Option<u64>,
 }

@@ -9,7 +9,8 @@ use anyhow::Context;
 use clap::Args;
 use gmm_data::ModelFile;
 use gmm_host::{
-    Engine, Fit, FitOptions, FitState, Init, Iteration, Opened, Tuning, Warning, Work, default_threads, fit_resumed,
+    Device, Engine, Fit, FitOptions, FitState, Init, Iteration, Opened, Tuning, Warning, Work, default_threads,
+    fit_resumed,
 };
 use gmm_model::{CovarianceType, Dataset, shown};
 use serde_json::Value;
@@ -64,13 +65,13 @@ pub(crate) struct FitArgs {
     /// Exit with code 7 and write no model if the fit did not converge
     #[arg(long)]
     require_convergence: bool,
-    /// Save the state of the fit to this model file every few seconds, on Ctrl-C, and at the end
-    #[arg(long, value_name = "MODEL")]
+    /// Save the state of the fit to this model file every three seconds, on Ctrl-C, and at the end
+    #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
-    /// Continue the fit that wrote this checkpoint, and save to it again. The result is that of an undisturbed fit, on
-    /// the CPU to the bit. Options that are left out are those of the checkpoint; only --n-init, --max-iter and --tol may
-    /// differ
-    #[arg(long, value_name = "MODEL")]
+    /// Continue the fit that wrote this checkpoint, and save to it again. The result is that of an uninterrupted fit: on
+    /// the CPU to the bit, on a GPU within rounding. Options that are left out are those of the checkpoint. --max-iter and
+    /// --tol may change, --n-init may grow, and output options are free
+    #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     #[command(flatten)]
     online: OnlineArgs,
@@ -109,11 +110,11 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         input::check_columns(model, &data).with_context(|| args.input.source().display())?;
     }
     let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
-    opening::note_rows(&opened, &data, args.engine.precision(), console)?;
+    opening::note_rows(&opened, &data, engine_args.precision(), console)?;
     let engine = opened.engine.as_ref();
     if args.online.online {
         let fit = online::fit(&args.online, &data, &options, engine, console)?;
-        return report(args, &options, &opened, &data, fit, console);
+        return report(args, &options, (&opened, engine_args.device), &data, fit, console);
     }
     let mut checkpoint = None;
     let mut state = FitState::default();
@@ -128,7 +129,7 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         checkpoint = Some(Checkpoint::new(path.clone(), data.names().map(<[String]>::to_vec), basis));
     }
     let fit = observed(checkpoint, state, &data, &options, engine, console)?;
-    report(args, &options, &opened, &data, fit, console)
+    report(args, &options, (&opened, engine_args.device), &data, fit, console)
 }
 
 /// The options of a fit that goes on.
@@ -146,7 +147,7 @@ fn resumed(args: &FitArgs, saved: &Saved) -> anyhow::Result<FitOptions> {
 fn report(
     args: &FitArgs,
     options: &FitOptions,
-    opened: &Opened,
+    (opened, device): (&Opened, Device),
     data: &Dataset,
     fit: Fit,
     console: &Console,
@@ -172,7 +173,7 @@ fn report(
     if options.fast {
         console.tell(&fast_cost(&fit));
     }
-    let engine = opening::describe(opened, args.engine.device, &fit.summary.precision);
+    let engine = opening::describe(opened, device, &fit.summary.precision);
     let feature_names = data.names().map(<[String]>::to_vec);
     let Fit { mixture, summary, storage, elapsed, .. } = fit;
     let model = ModelFile { feature_names, fit: Some(summary), storage: Some(storage), ..ModelFile::from(mixture) };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gmm_model::{ModelError, shown};
 
@@ -165,9 +165,9 @@ pub enum Problem {
         /// Bytes needed.
         wanted: u128,
         /// The folder of temporary files.
-        folder: PathBuf,
+        folder: Box<Path>,
         /// The reason: the bytes that are free there, or the system's error.
-        why: String,
+        why: Box<str>,
     },
 }
 

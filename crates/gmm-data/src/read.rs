@@ -20,7 +20,7 @@ pub struct ReadOptions {
     /// the blanks around a name. Columns that are not selected are not parsed, so they may hold text or nulls.
     pub columns: Option<Vec<String>>,
     /// A column to read and to put last, by name or index, whether or not `columns` selects it. For row weights, for
-    /// example, which [`Table::take_last`] then removes.
+    /// example, which [`Table::split_last`] then removes.
     pub last: Option<String>,
     /// The array to read from an npz file. `None` selects the only array, or else `x`, `X` or `data`.
     pub array: Option<String>,

@@ -1,4 +1,4 @@
-//! A temporary file that holds numbers in place of memory.
+//! Values in a memory-mapped temporary file, for tables beyond the memory limit.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -188,15 +188,15 @@ fn full(what: &str, wanted: u128, folder: &Path, free: u128) -> Problem {
     Problem::Disk {
         what: what.to_owned(),
         wanted,
-        folder: folder.to_owned(),
-        why: format!("{free} bytes are free there"),
+        folder: folder.into(),
+        why: format!("{free} bytes are free there").into(),
     }
 }
 
 fn refused(what: &str, wanted: u128, folder: &Path, e: &io::Error) -> Problem {
     match (e.kind(), atomic::free(folder)) {
         (io::ErrorKind::StorageFull, Some(free)) => full(what, wanted, folder, free),
-        _ => Problem::Disk { what: what.to_owned(), wanted, folder: folder.to_owned(), why: e.to_string() },
+        _ => Problem::Disk { what: what.to_owned(), wanted, folder: folder.into(), why: e.to_string().into() },
     }
 }
 

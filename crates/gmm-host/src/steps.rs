@@ -1,5 +1,5 @@
-//! The steps of an EM iteration one by one, for data that lie in several files or on several machines: [`pass()`] over
-//! each part, [`Statistics::sum`], [`maximise`].
+//! Runs an EM iteration in separate steps, for data in several files or on several machines: [`pass()`] over each part,
+//! [`Statistics::sum`], then [`maximise`].
 //!
 //! With the same [`RowStorage`], start, thread count and instruction set, this gives the bits of a [`fit`](crate::fit())
 //! on the CPU engine of a data set with those parts.

@@ -43,7 +43,7 @@ pub(crate) struct OnlineArgs {
         help_heading = "Online EM"
     )]
     epochs: usize,
-    /// Exponent of the step sizes (t + 2)^-KAPPA, above 0.5 and at most 1; larger ones average more
+    /// Exponent of the step sizes (t + 2)^-KAPPA, from 0 to 1. Values above 0.5 converge, larger ones average more
     #[arg(
         long,
         value_name = "KAPPA",

@@ -24,7 +24,7 @@ pub(super) struct PartedRows<T> {
     passes: Passes<T>,
     /// The workspace of the parts' rows in `f64`: see [`CpuRows::wide`].
     wide: Passes<f64>,
-    /// The rows as one part, for distances to single centres, whose groups of rows do not end where parts end. Exists
+    /// The rows as one part: k-means++ samples from groups of rows that cross the borders of parts. Exists
     /// from the first centre until the centres are forgotten.
     whole: Option<Box<dyn Resident>>,
     /// For `whole` and for samples.

@@ -57,7 +57,7 @@ impl CudaGroup {
         } else {
             ordinals.to_vec()
         };
-        let engines = on_threads(ordinals, |ordinal| CudaEngine::new(ordinal))?;
+        let engines = on_threads(ordinals, CudaEngine::new)?;
         Self::new(engines)
     }
 
@@ -79,14 +79,14 @@ impl CudaGroup {
     ) -> Result<Box<dyn Resident>, Error> {
         check_features(data.n_features(), shift.len())?;
         let forced = ForcedPlan::from_environment()?;
-        let shares = shares(data.n_rows(), self.gpus.len());
-        let starts = shares.iter().map(|rows| rows.start).collect();
+        let ranges = shard_ranges(data.n_rows(), self.gpus.len());
+        let starts = ranges.iter().map(|rows| rows.start).collect();
         let load = |(gpu, rows): (Arc<Gpu>, Range<usize>)| {
             CudaResident::<T>::load(gpu, &data.part(rows), precision, shift, forced, to_move)
         };
-        let parts = on_threads(self.gpus.iter().cloned().zip(shares).collect(), load)?;
+        let shards = on_threads(self.gpus.iter().cloned().zip(ranges).collect(), load)?;
         let data = data.part(0..data.n_rows());
-        Ok(Box::new(GroupRows { parts, starts, data, shift: shift.to_vec(), precision, on_host: None }))
+        Ok(Box::new(GroupRows { shards, starts, data, shift: shift.to_vec(), precision, on_host: None }))
     }
 
     fn load_data(
@@ -107,7 +107,7 @@ impl CudaGroup {
 const TILE: usize = gmm_kernels::layout::TILE_ROWS as usize;
 
 /// The rows of each device, of about equal numbers; fewer ranges than `devices` if there are few rows.
-fn shares(n: usize, devices: usize) -> Vec<Range<usize>> {
+fn shard_ranges(n: usize, devices: usize) -> Vec<Range<usize>> {
     let each = n.div_ceil(devices).next_multiple_of(TILE);
     (0..n).step_by(each).map(|start| start..n.min(start + each)).collect()
 }
@@ -143,7 +143,7 @@ impl Engine for CudaGroup {
     }
 
     fn is_streamed(&self, (n, d): (usize, usize), precision: Precision, weighted: bool) -> Result<bool, Error> {
-        let each = shares(n, self.gpus.len()).first().map_or(0, Range::len);
+        let each = shard_ranges(n, self.gpus.len()).first().map_or(0, Range::len);
         let of = |gpu: &Arc<Gpu>| CudaEngine { gpu: gpu.clone() }.is_streamed((each, d), precision, weighted);
         self.gpus.iter().map(of).try_fold(false, |any, one| Ok(any | one?))
     }
@@ -175,8 +175,8 @@ impl Engine for CudaGroup {
 
 /// Rows on several devices.
 struct GroupRows<T: Number> {
-    parts: Vec<CudaResident<T>>,
-    /// First row of each part.
+    shards: Vec<CudaResident<T>>,
+    /// First row of each shard.
     starts: Vec<usize>,
     /// Shares the memory of the caller's rows.
     data: Dataset,
@@ -187,12 +187,12 @@ struct GroupRows<T: Number> {
 }
 
 impl<T: Number> GroupRows<T> {
-    /// Runs `work` on each part, with the part's first row; the results in order.
+    /// Runs `work` on each shard, with the shard's first row; the results in order.
     fn each<A: Send>(
         &mut self,
         work: impl Fn(&mut CudaResident<T>, usize) -> Result<A, Error> + Sync,
     ) -> Result<Vec<A>, Error> {
-        on_threads(self.parts.iter_mut().zip(&self.starts).collect(), |(part, start)| work(part, *start))
+        on_threads(self.shards.iter_mut().zip(&self.starts).collect(), |(shard, start)| work(shard, *start))
     }
 
     fn sum(
@@ -203,15 +203,15 @@ impl<T: Number> GroupRows<T> {
         Ok(Statistics::sum(all).map_err(|(_, error)| error)?.expect("at least one device"))
     }
 
-    /// Adds up the parts' totals; each part's rows are cut from the outputs.
+    /// Adds up the shards' totals; each shard's rows are cut from the outputs.
     fn evaluate_each(
         &mut self,
         k: usize,
         mut want: EvaluateOptions<'_>,
         work: impl Fn(&mut CudaResident<T>, EvaluateOptions<'_>) -> Result<Evaluation, Error> + Sync,
     ) -> Result<Evaluation, Error> {
-        let parts: Vec<_> = self.parts.iter_mut().map(|part| (want.split(part.dim().0, k), part)).collect();
-        let all = on_threads(parts, |(want, part)| work(part, want))?;
+        let shards: Vec<_> = self.shards.iter_mut().map(|shard| (want.split(shard.dim().0, k), shard)).collect();
+        let all = on_threads(shards, |(want, shard)| work(shard, want))?;
         Ok(all.into_iter().reduce(|a, b| a + b).expect("at least one device"))
     }
 
@@ -231,26 +231,26 @@ impl<T: Number> Passes for GroupRows<T> {
     /// If only some devices keep the original rows, those have the new shift afterwards, and the others the old one: the
     /// results, which are about no shift, then differ by rounding.
     fn hold_about(&mut self, shift: &[f64]) -> Result<bool, Error> {
-        let moved = self.each(|part, _| part.hold_about(shift))?.into_iter().all(|moved| moved);
+        let moved = self.each(|shard, _| shard.hold_about(shift))?.into_iter().all(|moved| moved);
         (self.shift, self.on_host) = (shift.to_vec(), None);
         Ok(moved)
     }
 
     /// On the first device.
     fn sample(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Box<dyn Resident>, Error> {
-        let some = self.parts[0].rows.sample_of(&self.data, rows, weights)?;
+        let some = self.shards[0].rows.sample_of(&self.data, rows, weights)?;
         Ok(Box::new(CudaResident::of(some)))
     }
 
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
-        self.sum(|part, _| part.pass(mixture))
+        self.sum(|shard, _| shard.pass(mixture))
     }
 
     fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {
-        let mut all = self.each(|part, _| part.passes(mixtures))?.into_iter();
+        let mut all = self.each(|shard, _| shard.passes(mixtures))?.into_iter();
         let mut sums = all.next().expect("at least one device");
-        for part in all {
-            for (sum, other) in sums.iter_mut().zip(&part) {
+        for shard in all {
+            for (sum, other) in sums.iter_mut().zip(&shard) {
                 sum.add(other)?;
             }
         }
@@ -258,7 +258,7 @@ impl<T: Number> Passes for GroupRows<T> {
     }
 
     fn expectation(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
-        self.sum(|part, _| part.expectation(mixture))
+        self.sum(|shard, _| shard.expectation(mixture))
     }
 
     fn iterate(
@@ -273,15 +273,15 @@ impl<T: Number> Passes for GroupRows<T> {
         }
         let (kind, k) = (run.mixture.covariance_type(), run.mixture.n_components());
         let mut all: Vec<Vec<_>> = Vec::new();
-        for part in &self.parts {
-            part.rows.gpu.enter()?;
-            all.push(em::running(&part.rows, &part.rows.shape(kind, k), options.fast));
+        for shard in &self.shards {
+            shard.rows.gpu.enter()?;
+            all.push(em::running(&shard.rows, &shard.rows.shape(kind, k), options.fast));
         }
         // Only paths that all devices would take.
         let paths: Vec<_> =
             all[0].iter().filter(|path| all.iter().all(|other| other.contains(path))).copied().collect();
         let mut members: Vec<_> =
-            self.parts.iter_mut().map(|CudaResident { em, rows, .. }| Member { em, rows }).collect();
+            self.shards.iter_mut().map(|CudaResident { em, rows, .. }| Member { em, rows }).collect();
         em::iterate(&mut members, &paths, run, options, seen)
     }
 
@@ -291,18 +291,18 @@ impl<T: Number> Passes for GroupRows<T> {
         centres: ArrayView2<'_, f64>,
         fill: &FillResponsibilities<'_>,
     ) -> Result<Statistics, Error> {
-        self.sum(|part, start| part.given(kind, centres, &|first, out| fill(start + first, out)))
+        self.sum(|shard, start| shard.given(kind, centres, &|first, out| fill(start + first, out)))
     }
 }
 
 impl<T: Number> Seeding for GroupRows<T> {
     fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
-        self.sum(|part, _| part.nearest(kind, centres))
+        self.sum(|shard, _| shard.nearest(kind, centres))
     }
 
     fn forget_centres(&mut self) {
         self.on_host = None;
-        self.parts.iter_mut().for_each(Seeding::forget_centres);
+        self.shards.iter_mut().for_each(Seeding::forget_centres);
     }
 
     fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
@@ -324,7 +324,7 @@ impl<T: Number> Seeding for GroupRows<T> {
 
 impl<T: Number> Evaluate for GroupRows<T> {
     fn evaluate(&mut self, mixture: &Mixture, want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
-        self.evaluate_each(mixture.n_components(), want, |part, want| part.evaluate(mixture, want))
+        self.evaluate_each(mixture.n_components(), want, |shard, want| shard.evaluate(mixture, want))
     }
 
     fn evaluate_precisions(
@@ -332,12 +332,12 @@ impl<T: Number> Evaluate for GroupRows<T> {
         mixture: &PrecisionMixture<'_>,
         want: EvaluateOptions<'_>,
     ) -> Result<Evaluation, Error> {
-        self.evaluate_each(mixture.n_components(), want, |part, want| part.evaluate_precisions(mixture, want))
+        self.evaluate_each(mixture.n_components(), want, |shard, want| shard.evaluate_precisions(mixture, want))
     }
 
     fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
-        let all = self.each(|part, _| part.log_likelihoods(mixtures))?;
-        Ok((0..mixtures.len()).map(|m| all.iter().map(|part| part[m]).sum()).collect())
+        let all = self.each(|shard, _| shard.log_likelihoods(mixtures))?;
+        Ok((0..mixtures.len()).map(|m| all.iter().map(|shard| shard[m]).sum()).collect())
     }
 }
 
@@ -350,10 +350,10 @@ mod tests {
     #[test]
     fn shares_are_tiles_of_about_equal_numbers() {
         for (n, devices) in [(1, 2), (128, 2), (129, 2), (1000, 3), (10_000_000, 8)] {
-            let shares = shares(n, devices);
-            assert!(shares.len() <= devices && shares[0].start == 0 && shares[shares.len() - 1].end == n);
-            assert!(shares.windows(2).all(|pair| pair[0].end == pair[1].start && pair[0].end.is_multiple_of(TILE)));
+            let ranges = shard_ranges(n, devices);
+            assert!(ranges.len() <= devices && ranges[0].start == 0 && ranges[ranges.len() - 1].end == n);
+            assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start && pair[0].end.is_multiple_of(TILE)));
         }
-        assert_eq!(shares(1000, 3), [0..384, 384..768, 768..1000]);
+        assert_eq!(shard_ranges(1000, 3), [0..384, 384..768, 768..1000]);
     }
 }

@@ -34,7 +34,7 @@ impl Default for EpochOptions {
 }
 
 /// Batches of this many rows or more consist of this many runs of consecutive rows.
-const RUNS: usize = 64;
+const RANGES_PER_BATCH: usize = 64;
 
 /// Rows of the sample on which the start is found, at least: as many as k-means uses of large data.
 const START_ROWS: usize = 32_768;
@@ -42,7 +42,7 @@ const START_ROWS: usize = 32_768;
 /// Fits by online EM: memory on the engine does not grow with the number of rows.
 ///
 /// The start is the initialisation of `options` on a sample of the rows, the best of `n_init` if that is above 1. Each
-/// epoch passes the batches in an order drawn from the seed. A batch is [`RUNS`] runs of consecutive rows that are spread
+/// epoch passes the batches in an order drawn from the seed. A batch is 64 ranges of consecutive rows that are spread
 /// evenly over the data, so that sorted data do no harm. The fit ends once the mean log-likelihood of an epoch, each batch
 /// taken before its step, changes by less than `tol`. `max_iter`, `autotune` and `fast` have no effect.
 ///
@@ -171,7 +171,7 @@ impl Batches {
     /// Batches of at most about `rows` rows.
     fn new(n: usize, rows: usize) -> Self {
         let count = n.div_ceil(rows);
-        Self { n, count, run: (n.div_ceil(count) / RUNS).max(1) }
+        Self { n, count, run: (n.div_ceil(count) / RANGES_PER_BATCH).max(1) }
     }
 
     /// The order of the batches in an epoch.

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! The average converges for `0.5 < κ ≤ 1`. A small κ forgets the start sooner; a large one averages out more of the
-//! noise of the batches. `t0` keeps the first steps from replacing everything before them. The defaults `κ = 0.7` and
-//! `t0 = 2` are in the range that Liang and Klein (2009, "Online EM for unsupervised models", NAACL) found best for
-//! batches of many rows; Cappé and Moulines use `κ = 0.6` for single rows, with an average of the parameters.
+//! noise of the batches. `t0` keeps the first steps from replacing everything before them. The defaults `κ = 0.7`
+//! and `η_0 = 1` are this project's choice; the form with `t0 = 2` is that of Liang and Klein (2009, "Online EM for
+//! unsupervised models", NAACL), who tuned κ between 0.5 and 1.
 //!
 //! Moments are about the current means, so each M-step moves them to the new ones ([`Statistics::recentred`]): otherwise
 //! they would cancel. The statistics are sums, not means: every row counts alike, and a batch of half the weight moves the
@@ -56,7 +56,7 @@ impl OnlineOptions {
             v => Err(Error::Option { option, value: v.to_string(), must: must.to_owned() }),
         };
         check("reg_covar", self.reg_covar, f64::MAX, "finite and not negative")?;
-        check("kappa", self.kappa, 1.0, "from 0 to 1; above 0.5 the steps converge")?;
+        check("step", self.kappa, 1.0, "from 0 to 1; above 0.5 the average converges")?;
         check("offset", self.offset, f64::MAX, "finite and not negative")
     }
 
@@ -159,7 +159,7 @@ impl OnlineFit {
     ///
     /// Memory and time are those of loading the batch, one pass over it and an M-step; nothing depends on the number of
     /// earlier rows. The same start and the same batches give the same bits. The first step of a [`new`](Self::new) fit has
-    /// the bits of one iteration of [`fit`](crate::fit) on an engine without a loop on a device, such as the CPU.
+    /// the bits of one iteration of [`fit`](crate::fit()) on an engine without a loop on a device, such as the CPU.
     ///
     /// # Errors
     /// [`Error`] if the rows are invalid or have another number of columns, if memory does not suffice, if the device
@@ -186,7 +186,7 @@ impl OnlineFit {
         Ok(OnlineStep { step, size, mean_log_likelihood, weight, rows })
     }
 
-    /// Loads the batch as [`fit`](crate::fit) does, and makes one pass over it.
+    /// Loads the batch as [`fit`](crate::fit()) does, and makes one pass over it.
     fn expectation(&self, engine: &dyn Engine, data: Data<'_>) -> Result<Statistics, Error> {
         engine::check_features(data.dim().1, self.mixture.n_features())?;
         let present = data.without_absent_rows();

@@ -1,4 +1,4 @@
-//! The buffers of a loop on a device, and what is enqueued with them.
+//! One device's part of the EM loop: its buffers, and the launches of a pass and a poll.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::cuda::driver::buffers::{Pinned, Slot, pin, pinned_empty};
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 
-/// The loop's buffers, reused between fits of the same rows.
+/// The buffers of the loop on one device, reused between fits of the same rows.
 pub(crate) struct Loop {
     pub(super) numbers: Slot<f64>,
     pub(super) flags: Slot<u32>,
@@ -162,7 +162,7 @@ fn for_section<T: Number>(
     work: impl FnOnce(&Launch<'_>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let norms_from = if rows.streamed.is_some() { 0 } else { range.start as u64 };
-    let chunk = LoopRows::of(&rows.bring(range)?);
+    let chunk = LoopRows::of(&rows.stage(range)?);
     work(&Launch { launcher: rows.launcher(), plan, rows: &chunk, norms_from, buffers })
 }
 

@@ -1,4 +1,4 @@
-//! The sum over several devices of the sums of a pass.
+//! All-reduce: adds the sums of a pass over several devices, through pinned host memory.
 
 use cust::memory::AsyncCopyDestination;
 
@@ -17,7 +17,7 @@ const WHAT: &str = "the sums of several GPUs";
 /// Cost: two copies and two launches, some 20 µs, and for large sums the time of the copies. Direct copies between the
 /// devices would be faster only for sums of megabytes, which belong to passes of many milliseconds.
 pub(super) struct Exchange {
-    /// `(2, devices, sums)`: iterations take turns. A device overwrites its sums of two iterations ago, which all devices
+    /// `(2, devices, sums)`: iterations alternate between two halves. A device overwrites its sums of two iterations ago, which all devices
     /// have read: it waited for their sums of the last iteration, which they copied later.
     host: Pinned<f64>,
     /// `(devices, sums)` on each device.

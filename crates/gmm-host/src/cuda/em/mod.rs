@@ -30,7 +30,7 @@ pub(crate) use device_loop::{Loop, Member};
 use path::{EmPath, Request};
 #[cfg(test)]
 pub(crate) use run::POLL_AFTER;
-pub(crate) use run::{Outcome, iterate, iterate_by, plan};
+pub(crate) use run::{Outcome, iterate, iterate_on_path, plan};
 use select::{Candidate, select};
 
 /// Lists all paths for these rows, each with the reasons against it.

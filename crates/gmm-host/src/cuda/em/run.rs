@@ -1,4 +1,5 @@
-//! The iterations of one path, on one device or on several that share the rows.
+//! Runs EM on a device, or on several that share the rows: tries the paths in order, and continues on the next one when a
+//! path loses precision or lacks memory.
 
 use std::thread;
 use std::time::Duration;
@@ -68,7 +69,7 @@ pub(crate) fn iterate<T: Number>(
             let Some(plan) = plan(rows, rows.shape(kind, k), path, options, run.iterations)? else { return Ok(()) };
             plans.push(LoopPlan { total_weight, ..plan });
         }
-        match iterate_by(members, &plans, run, options, observer)? {
+        match iterate_on_path(members, &plans, run, options, observer)? {
             Outcome::Finished => return Ok(()),
             Outcome::LostPrecision => lost = Some(path.operand()),
             Outcome::LackedMemory => {}
@@ -78,7 +79,7 @@ pub(crate) fn iterate<T: Number>(
 }
 
 /// A loop that has begun.
-struct Running<'a, 'b, T: Number> {
+struct PathRun<'a, 'b, T: Number> {
     members: &'a mut [Member<'b, T>],
     plans: &'a [LoopPlan],
     workspaces: Vec<Workspace>,
@@ -89,8 +90,8 @@ struct Running<'a, 'b, T: Number> {
 /// Runs the iterations on one path; `plans` has the plan of each member.
 ///
 /// # Errors
-/// As for [`Loop::iterate`]. With several members, all of their streams have been waited for.
-pub(crate) fn iterate_by<T: Number>(
+/// As for [`iterate`]. With several members, all of their streams have been waited for.
+pub(crate) fn iterate_on_path<T: Number>(
     members: &mut [Member<'_, T>],
     plans: &[LoopPlan],
     run: &mut EmRun,
@@ -98,7 +99,7 @@ pub(crate) fn iterate_by<T: Number>(
     observer: &mut Observer<'_>,
 ) -> Result<Outcome, Error> {
     let workspaces: Vec<Workspace> = plans.iter().map(Workspace::of).collect();
-    let mut running = Running { members, plans, workspaces, exchange: None };
+    let mut running = PathRun { members, plans, workspaces, exchange: None };
     let outcome = running.begin(run).and_then(|begun| match begun {
         true => running.iterate(run, options, observer),
         // Paths that process rows in smaller chunks, and the host's passes, need less.
@@ -113,7 +114,7 @@ pub(crate) fn iterate_by<T: Number>(
     outcome
 }
 
-impl<T: Number> Running<'_, '_, T> {
+impl<T: Number> PathRun<'_, '_, T> {
     /// Takes the buffers and copies the parameters to the devices. Returns false if memory lacks.
     fn begin(&mut self, run: &EmRun) -> Result<bool, Error> {
         for ((member, plan), workspace) in self.members.iter_mut().zip(self.plans).zip(&self.workspaces) {

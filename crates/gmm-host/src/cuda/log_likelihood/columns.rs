@@ -152,7 +152,7 @@ impl Likelihoods {
         let (shape, plan) = data.prepare(component.covariance_type(), 1, Extras::default())?;
         let model = data.parameters(&shape, |shift, at, out| parameters::fill(component, shift, at, out))?;
         for rows in data.sections.chunks(plan.chunk as usize) {
-            let (start, chunk) = (rows.start, data.bring(rows)?);
+            let (start, chunk) = (rows.start, data.stage(rows)?);
             let log_densities = Some(to.index(start..start + chunk.n as usize));
             let out = StepOutputs { responsibilities: false, weighted: false, log_densities, labels: None };
             data.e_step(&shape, &plan, start, &chunk, &model, &out)?;

@@ -271,11 +271,11 @@ impl<T: Number> Rows<T> {
     ///
     /// # Errors
     /// [`Error::Device`].
-    pub(crate) fn bring(&mut self, rows: Range<usize>) -> Result<Chunk<T>, Error> {
+    pub(crate) fn stage(&mut self, rows: Range<usize>) -> Result<Chunk<T>, Error> {
         let n = rows.len() as u64;
         let row_weights = self.row_weights.as_ref().map(|w| w.first(self.n).index(rows.clone()));
         let x = match &mut self.streamed {
-            Some(streamed) => streamed.bring(&self.gpu, &self.queue, rows)?,
+            Some(streamed) => streamed.stage(&self.gpu, &self.queue, rows)?,
             // Sections and chunks start at tiles, so the numbers of a chunk are contiguous.
             None => self.whole().x.index(rows.start * self.d..).index(..tiled_len(n, self.d as u32) as usize),
         };
@@ -364,7 +364,7 @@ impl<T: Number> Rows<T> {
     /// Frees the workspace and makes chunks smaller. Returns false if there is nothing left to free.
     fn make_room(&mut self) -> bool {
         let smaller = self.planned.take().and_then(|(_, _, plan)| workspace::smaller(&plan));
-        let source = self.source.take().is_some() || self.streamed.as_mut().is_some_and(|rows| rows.give_up_held());
+        let source = self.source.take().is_some() || self.streamed.as_mut().is_some_and(|rows| rows.evict());
         self.workspace.clear();
         self.gpu.pool.drain();
         self.most_rows = smaller.unwrap_or(self.most_rows);

@@ -182,7 +182,7 @@ impl<T: Number> Rows<T> {
     pub(crate) fn hold_about_here(&mut self, shift: &[f64]) -> Result<bool, Error> {
         self.queue.rest(&self.gpu)?;
         if let Some(streamed) = &mut self.streamed {
-            streamed.move_to(&self.gpu, &self.queue, shift)?;
+            streamed.set_shift(&self.gpu, &self.queue, shift)?;
         } else {
             let Some(source) = &mut self.source else { return Ok(false) };
             write(source.host.as_mut_slice(), shift);
@@ -208,7 +208,7 @@ impl<T: Number> Rows<T> {
             return Ok(true);
         };
         self.queue.rest(&self.gpu)?;
-        Ok(streamed.give_up_held())
+        Ok(streamed.evict())
     }
 
     /// Like [`Gpu::room`](crate::cuda::driver::device::Gpu::room), but frees the original rows before it fails.

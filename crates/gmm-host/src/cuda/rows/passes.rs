@@ -124,7 +124,7 @@ impl<T: Number> Rows<T> {
         let model = self.parameters(&shape, |shift, at, out| parameters::fill(mixture, shift, at, out))?;
         let out = StepOutputs { responsibilities: true, weighted: true, log_densities: None, labels: None };
         for rows in self.sections.chunks(plan.chunk as usize) {
-            let (start, chunk) = (rows.start, self.bring(rows)?);
+            let (start, chunk) = (rows.start, self.stage(rows)?);
             self.e_step(&shape, &plan, start, &chunk, &model, &out)?;
             self.sums(&shape, &plan, start, &chunk, &model)?;
         }
@@ -152,7 +152,7 @@ impl<T: Number> Rows<T> {
         let (shape, plan) = self.prepare(kind, centres.nrows(), Extras::default())?;
         let model = self.centres(&shape, centres)?;
         for rows in self.sections.chunks(plan.chunk as usize) {
-            let (start, chunk) = (rows.start, self.bring(rows)?);
+            let (start, chunk) = (rows.start, self.stage(rows)?);
             let r = self.workspace.responsibilities.first(tiled_len(chunk.n, shape.k) as usize);
             self.launcher().nearest(&shape, &plan, &chunk, &model, &r)?;
             self.sums(&shape, &plan, start, &chunk, &model)?;
@@ -171,7 +171,7 @@ impl<T: Number> Rows<T> {
         let (shape, plan) = self.prepare(kind, k, extras)?;
         let model = self.centres(&shape, centres)?;
         for rows in self.sections.chunks(plan.chunk as usize) {
-            let (start, chunk) = (rows.start, self.bring(rows)?);
+            let (start, chunk) = (rows.start, self.stage(rows)?);
             let w = &self.workspace;
             let mut rows = w.row_major.first(chunk.n as usize * k);
             send(&self.gpu, &self.queue, &mut rows, k, |piece, out| {
@@ -217,7 +217,7 @@ impl<T: Number> Rows<T> {
         let (shape, plan) = self.prepare(kind, k, extras)?;
         let model = Model { of_precisions, ..self.parameters(&shape, fill)? };
         for rows in self.sections.chunks(plan.chunk as usize) {
-            let (start, chunk) = (rows.start, self.bring(rows)?);
+            let (start, chunk) = (rows.start, self.stage(rows)?);
             let (w, m) = (&self.workspace, chunk.n as usize);
             let rows = start..start + m;
             let out = StepOutputs {

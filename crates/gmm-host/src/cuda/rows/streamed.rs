@@ -2,23 +2,22 @@
 //! through the device in every pass, a range at a time. As many sections as fit stay on the device.
 //!
 //! ```text
-//! threads   piece p: original rows ─▶ pinned memory
-//! copies                              pinned memory ─▶ device
-//! queue                                                device ─▶ rows minus shift, tiled ─▶ the pass's kernels
+//! host threads     piece p: original rows ─▶ pinned memory
+//! copy stream                                pinned memory ─▶ device
+//! compute stream                                              device ─▶ rows minus shift, tiled ─▶ the pass's kernels
 //! ```
-//! [`PIECES`] pieces are in flight, so that the copies go on while kernels run. The numbers are those of rows that are
-//! [loaded](super::Rows::load), to the bit.
+//! [`PIECES`] pieces are in flight, so that copies continue while kernels run. Results have the same bits as for rows that
+//! are [resident](super::Rows::load).
 
 use std::ops::Range;
 
-use cust::memory::bytemuck::{cast_slice, cast_slice_mut};
+use cust::memory::bytemuck::cast_slice_mut;
 use cust::memory::{AsyncCopyDestination, DeviceSlice};
 use gmm_kernels::layout::tiled_len;
 use gmm_model::{Dataset, Matrix, Precision};
-use rayon::prelude::*;
 
 use super::sections::Sections;
-use super::upload::TILE;
+use super::upload::{TILE, copy};
 use crate::Error;
 use crate::cuda::driver::buffers::{Pinned, Slot, pin, pinned_empty};
 use crate::cuda::driver::device::Gpu;
@@ -58,7 +57,7 @@ pub(crate) struct Streamed<T: Number> {
     /// The shift, `(d,)`, pinned and on the device.
     host_shift: Pinned<f64>,
     shift: Slot<f64>,
-    /// The range that [`bring`](Self::bring) was last asked for: one section, tiled.
+    /// The range that [`stage`](Self::stage) was last asked for: one section, tiled.
     window: Slot<T>,
     /// The first sections, tiled, and whether each holds its rows about the present shift.
     held: Vec<(Slot<T>, bool)>,
@@ -74,37 +73,6 @@ const fn bytes_of(precision: Precision) -> usize {
         Precision::F32 => 4,
         Precision::F64 => 8,
     }
-}
-
-/// Bytes that a thread copies at a time.
-const SHARE: usize = 256 << 10;
-
-/// Copies bytes to the beginning of `to`, with all threads. The device reads them from memory, not from a core's cache.
-fn copy_past_caches(from: &[u8], to: &mut [f64]) {
-    let to = &mut cast_slice_mut::<f64, u8>(to)[..from.len()];
-    to.par_chunks_mut(SHARE).zip(from.par_chunks(SHARE)).for_each(|(to, from)| copy_once(from, to));
-}
-
-/// Copies bytes with stores that do not read the lines which they overwrite, as ordinary stores do: a third less traffic.
-#[cfg(target_arch = "x86_64")]
-fn copy_once(from: &[u8], to: &mut [u8]) {
-    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
-    const WORD: usize = size_of::<__m128i>();
-    assert_eq!(from.len(), to.len());
-    let whole = if to.as_ptr().addr().is_multiple_of(WORD) { from.len() / WORD } else { 0 };
-    let (source, target) = (from.as_ptr().cast::<__m128i>(), to.as_mut_ptr().cast::<__m128i>());
-    // SAFETY: each `i` is below `len/16`, so both 16 bytes are within their slices; the address stored to is a multiple of
-    // 16; SSE2 is part of the architecture. The fence orders the stores before the copy that is enqueued next.
-    unsafe {
-        (0..whole).for_each(|i| _mm_stream_si128(target.add(i), _mm_loadu_si128(source.add(i))));
-        _mm_sfence();
-    }
-    to[whole * WORD..].copy_from_slice(&from[whole * WORD..]);
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn copy_once(from: &[u8], to: &mut [u8]) {
-    to.copy_from_slice(from);
 }
 
 impl<T: Number> Streamed<T> {
@@ -158,7 +126,7 @@ impl<T: Number> Streamed<T> {
             window,
             held,
         };
-        streamed.move_to(gpu, queue, shift)?;
+        streamed.set_shift(gpu, queue, shift)?;
         Ok(streamed)
     }
 
@@ -170,7 +138,7 @@ impl<T: Number> Streamed<T> {
     ///
     /// # Errors
     /// [`Error::Device`].
-    pub(crate) fn move_to(&mut self, gpu: &Gpu, queue: &Queue, shift: &[f64]) -> Result<(), Error> {
+    pub(crate) fn set_shift(&mut self, gpu: &Gpu, queue: &Queue, shift: &[f64]) -> Result<(), Error> {
         let d = shift.len();
         self.host_shift.as_mut_slice()[..d].copy_from_slice(shift);
         self.held.iter_mut().for_each(|(_, is_filled)| *is_filled = false);
@@ -182,7 +150,7 @@ impl<T: Number> Streamed<T> {
 
     /// Frees the sections that stay on the device; they pass through it from now on. Returns whether there were any. The
     /// queue must be at rest.
-    pub(crate) fn give_up_held(&mut self) -> bool {
+    pub(crate) fn evict(&mut self) -> bool {
         !std::mem::take(&mut self.held).is_empty()
     }
 
@@ -190,7 +158,7 @@ impl<T: Number> Streamed<T> {
     ///
     /// # Errors
     /// [`Error::Device`].
-    pub(crate) fn bring(&mut self, gpu: &Gpu, queue: &Queue, rows: Range<usize>) -> Result<DeviceSlice<T>, Error> {
+    pub(crate) fn stage(&mut self, gpu: &Gpu, queue: &Queue, rows: Range<usize>) -> Result<DeviceSlice<T>, Error> {
         let d = self.data.n_features();
         let len = |rows: &Range<usize>| tiled_len(rows.len() as u64, d as u32) as usize;
         let section = self.sections.of_row(rows.start);
@@ -222,8 +190,11 @@ impl<T: Number> Streamed<T> {
             let host = &mut piece.host.as_mut_slice()[..words];
             let values = part.start * d..part.end * d;
             match self.data.rows() {
-                Matrix::F32(a) => copy_past_caches(cast_slice(&a.as_slice().expect("row-major")[values]), host),
-                Matrix::F64(a) => copy_past_caches(cast_slice(&a.as_slice().expect("row-major")[values]), host),
+                Matrix::F32(a) => {
+                    let from = &a.as_slice().expect("a Matrix is row-major")[values];
+                    copy(from, &mut cast_slice_mut::<f64, f32>(host)[..from.len()]);
+                }
+                Matrix::F64(a) => copy(&a.as_slice().expect("a Matrix is row-major")[values], host),
             }
             self.copies.left();
             piece.taken.hold_back(gpu, &self.copies.stream)?;

@@ -163,7 +163,7 @@ fn trial<T: Number>(
 ) -> Result<Option<f64>, Error> {
     let Some(plan) = em::plan(rows, shape, path, options, 0)? else { return Ok(None) };
     let mut run = EmRun::new(start.clone());
-    let outcome = em::iterate_by(&mut [Member { em, rows }], &[plan], &mut run, options, &mut |_, _| Ok(()))?;
+    let outcome = em::iterate_on_path(&mut [Member { em, rows }], &[plan], &mut run, options, &mut |_, _| Ok(()))?;
     let on_device = run.on_device.filter(|_| outcome == Outcome::Finished);
     Ok(on_device.map(|on| on.time.as_secs_f64() / on.iterations as f64))
 }
