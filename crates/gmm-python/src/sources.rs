@@ -11,6 +11,9 @@ use pyo3::prelude::*;
 
 use crate::errors::{raise_file, with_class};
 
+/// An array, the column names, and the warnings of the readers.
+type NamedArray<'py> = (Bound<'py, PyAny>, Option<Vec<String>>, Vec<String>);
+
 /// The rows of files as one array, `(n, d)`, their column names or None, and the warnings of the readers. The array is
 /// read-only if it views a file.
 #[pyfunction]
@@ -20,7 +23,7 @@ pub(crate) fn read_tables(
     paths: Vec<PathBuf>,
     columns: Option<Vec<String>>,
     memory: Option<u64>,
-) -> PyResult<(Bound<'_, PyAny>, Option<Vec<String>>, Vec<String>)> {
+) -> PyResult<NamedArray<'_>> {
     let options = ReadOptions { columns, memory, ..ReadOptions::default() };
     // Without the GIL: reading may take long.
     let read = || gmm_data::read_tables(&gmm_data::find_inputs(&paths)?, &options);
