@@ -84,6 +84,8 @@ fn progress_json_is_one_object_per_line() {
         (&1.into(), &200.into(), &400.into(), &400.into())
     );
     assert_eq!(last["left_s"], Value::from(0.0));
+    // 20000 rows of 2 float64 columns in each of the run's 200 iterations.
+    assert_eq!(last["bytes_read"], Value::from(20_000_u64 * 16 * 200));
     assert!(last["rows_per_second"].as_f64().unwrap() > 1000.0 && last["elapsed_s"].as_f64().unwrap() > 0.0);
     let trace = folder.json("m.json")["fit"]["trace"].clone();
     assert!(numbers(&trace).contains(&first["mean_log_likelihood"].as_f64().unwrap()) || first["restart"] == 0);

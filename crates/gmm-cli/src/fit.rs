@@ -22,7 +22,7 @@ use crate::input;
 use crate::interrupt::{self, Hold};
 use crate::opening::{self, Opening};
 use crate::output::{self, Console, is_stdio};
-use crate::progress::Progress;
+use crate::progress::{Progress, RowSize};
 use crate::{plot, render};
 use online::OnlineArgs;
 
@@ -309,7 +309,7 @@ fn observed(
     engine: &dyn Engine,
     console: &Console,
 ) -> anyhow::Result<Fit> {
-    let progress = Progress::new(console, data.n_rows(), options.max_iter, options.n_init);
+    let progress = Progress::new(console, RowSize::of(data), options.max_iter, options.n_init);
     let mut failed = None;
     let mut reached = 0;
     // Before the first iteration there is nothing to save: a signal then ends the program at once.

@@ -6,9 +6,11 @@ use std::cell::Cell;
 
 use gmm_host::{Iteration, OnlineStep};
 use gmm_mcmc::{Event, Run, Sampler};
+use gmm_model::{Dataset, Precision};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::Console;
+use crate::size;
 pub(crate) use lines::ProgressMode;
 use lines::{Done, Lines, fields};
 
@@ -17,15 +19,34 @@ pub(crate) struct Progress<'a> {
     console: &'a Console,
     bar: Option<ProgressBar>,
     lines: Lines<'a>,
-    rows: usize,
+    rows: RowSize,
     max_iter: usize,
     runs: usize,
+}
+
+/// How many rows each pass reads, and the bytes of one.
+#[derive(Clone, Copy)]
+pub(crate) struct RowSize {
+    count: usize,
+    bytes: usize,
+}
+
+impl RowSize {
+    pub(crate) fn of(data: &Dataset) -> Self {
+        let number = if data.rows().precision() == Precision::F32 { 4 } else { 8 };
+        Self { count: data.n_rows(), bytes: number * data.n_features() }
+    }
+
+    /// Bytes of so many rows.
+    const fn bytes(self, rows: u64) -> u64 {
+        rows.saturating_mul(self.bytes as u64)
+    }
 }
 
 impl<'a> Progress<'a> {
     /// Creates a bar for `runs` runs over `rows` rows of at most `max_iter` iterations. It appears with the first
     /// iteration.
-    pub(crate) fn new(console: &'a Console, rows: usize, max_iter: usize, runs: usize) -> Self {
+    pub(crate) fn new(console: &'a Console, rows: RowSize, max_iter: usize, runs: usize) -> Self {
         let bar = console.shows_progress().then(|| {
             let bar = ProgressBar::new((max_iter as u64).saturating_mul(runs as u64));
             // `eta` assumes that all iterations run; convergence usually comes sooner.
@@ -51,7 +72,8 @@ impl<'a> Progress<'a> {
         let at = Done { done: before.saturating_add(step.iteration as u64), total };
         // Counts iterations within a run only: between two runs the count jumps if the first converged.
         let speed = self.lines.speed(Done { done: step.iteration as u64, total }, run);
-        let rows = speed.map(|speed| speed * self.rows as f64);
+        let rows = speed.map(|speed| speed * self.rows.count as f64);
+        let bytes = self.rows.bytes((step.iteration as u64).saturating_mul(self.rows.count as u64));
         self.lines.offer(at, speed, || {
             fields([
                 ("run", run.into()),
@@ -60,6 +82,7 @@ impl<'a> Progress<'a> {
                 ("mean_log_likelihood", step.mean_log_likelihood.into()),
                 ("change", step.change.into()),
                 ("rows_per_second", rows.into()),
+                ("bytes_read", bytes.into()),
             ])
         });
         let text = || {
@@ -69,8 +92,7 @@ impl<'a> Progress<'a> {
         match &self.bar {
             Some(bar) => {
                 bar.set_position(at.done);
-                let speed = rows.map_or_else(String::new, |rows| format!("  {}", per_second(rows)));
-                bar.set_message(text() + &speed);
+                bar.set_message(text() + &pace(rows, bytes));
             }
             None => self.console.step_note(|| format!("run {run}, {}", text())),
         }
@@ -88,14 +110,15 @@ pub(crate) struct Epochs<'a> {
     console: &'a Console,
     bar: Option<ProgressBar>,
     lines: Lines<'a>,
+    rows: RowSize,
     done: Cell<u64>,
     total: u64,
 }
 
 impl<'a> Epochs<'a> {
-    /// Creates a bar for at most `epochs` passes over `rows` rows.
-    pub(crate) fn new(console: &'a Console, rows: usize, epochs: usize) -> Self {
-        let total = (rows as u64).saturating_mul(epochs as u64);
+    /// Creates a bar for at most `epochs` passes over the rows.
+    pub(crate) fn new(console: &'a Console, rows: RowSize, epochs: usize) -> Self {
+        let total = (rows.count as u64).saturating_mul(epochs as u64);
         let bar = console.shows_progress().then(|| {
             let bar = ProgressBar::new(total);
             let style = "{spinner} {msg}  [{bar:24}] {elapsed}, at most {eta} left";
@@ -103,7 +126,7 @@ impl<'a> Epochs<'a> {
             console.attach(&bar);
             bar
         });
-        Self { console, bar, lines: Lines::new(console, "online"), done: Cell::new(0), total }
+        Self { console, bar, lines: Lines::new(console, "online"), rows, done: Cell::new(0), total }
     }
 
     /// Shows one step, with a batch of `rows` rows.
@@ -111,19 +134,21 @@ impl<'a> Epochs<'a> {
         self.done.set(self.done.get() + step.rows);
         let at = Done { done: self.done.get(), total: self.total };
         let speed = self.lines.speed(at, 0);
+        let bytes = self.rows.bytes(at.done);
         self.lines.offer(at, speed, || {
             fields([
                 ("epoch", epoch.into()),
                 ("step", step.step.into()),
                 ("mean_log_likelihood", step.mean_log_likelihood.into()),
                 ("rows_per_second", speed.into()),
+                ("bytes_read", bytes.into()),
             ])
         });
         let text = || format!("epoch {epoch}  step {}  log-likelihood {:.6}", step.step, step.mean_log_likelihood);
         match &self.bar {
             Some(bar) => {
                 bar.set_position(at.done);
-                bar.set_message(text() + &speed.map_or_else(String::new, |rows| format!("  {}", per_second(rows))));
+                bar.set_message(text() + &pace(speed, bytes));
             }
             None => self.console.step_note(text),
         }
@@ -134,6 +159,12 @@ impl<'a> Epochs<'a> {
         self.lines.flush();
         self.console.finish();
     }
+}
+
+/// The speed, once it is known, and the bytes of rows read so far.
+fn pace(rows_per_second: Option<f64>, bytes: u64) -> String {
+    rows_per_second
+        .map_or_else(String::new, |rows| format!("  {}, {} read", per_second(rows), size::shown(bytes.into())))
 }
 
 /// A speed in rows per second, with three digits and a unit.

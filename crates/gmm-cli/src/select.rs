@@ -14,7 +14,7 @@ use crate::exit::Failure;
 use crate::interrupt::{self, Hold};
 use crate::opening::{self, Opening};
 use crate::output::{self, Console, is_stdio, paint};
-use crate::progress::Progress;
+use crate::progress::{Progress, RowSize};
 use crate::{fit, input, plot, render};
 
 const EXAMPLES: &str = "\
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     opening::note_rows(&opened, &data, args.engine.precision(), console)?;
 
     let runs = args.covariance.len() * components.len() * options.n_init;
-    let progress = Progress::new(console, data.n_rows(), options.max_iter, runs);
+    let progress = Progress::new(console, RowSize::of(&data), options.max_iter, runs);
     let done = std::cell::Cell::new(0);
     let mut held: Option<Hold> = None;
     let stop = || if interrupt::received().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };

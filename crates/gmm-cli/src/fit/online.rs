@@ -10,7 +10,7 @@ use crate::args;
 use crate::exit::Failure;
 use crate::interrupt::{self, Hold};
 use crate::output::Console;
-use crate::progress::Epochs;
+use crate::progress::{Epochs, RowSize};
 
 /// Options of online EM.
 #[derive(Args)]
@@ -68,7 +68,7 @@ pub(super) fn fit(
 ) -> anyhow::Result<Fit> {
     let online =
         EpochOptions { batch_rows: args.batch, epochs: args.epochs, kappa: args.step, ..EpochOptions::default() };
-    let progress = Epochs::new(console, data.n_rows(), args.epochs);
+    let progress = Epochs::new(console, RowSize::of(data), args.epochs);
     let mut held: Option<Hold> = None;
     let result = fit_online(engine, data, options, &online, &mut |step, epoch, _| {
         held.get_or_insert_with(interrupt::hold);

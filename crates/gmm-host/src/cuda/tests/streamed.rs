@@ -114,6 +114,45 @@ fn streamed<T: Number>(engine: &CudaEngine, data: &Dataset, precision: Precision
     CudaResident::<T>::load(engine.gpu.clone(), data, precision, at, forced, true).unwrap().rows.streamed.is_some()
 }
 
+/// One iteration by a path, as loaded with so much memory.
+fn iterated(data: &Dataset, plan: &str, memory: usize) -> crate::EmRun {
+    let machine = Machine { memory, shared: crate::cuda::driver::fake::MOST_SHARED, ..Machine::ONE };
+    let fake = Fake::install(machine);
+    let engine = CudaEngine::new(0).unwrap();
+    let (at, forced) = (crate::shift::of_data(data), ForcedPlan::parse(plan).unwrap());
+    let mut rows = CudaResident::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced, false).unwrap();
+    assert_eq!(rows.rows.streamed.is_some(), memory < AMPLE, "{plan}");
+    let kind = if plan.contains("split") { CovarianceType::Full } else { CovarianceType::Spherical };
+    let options = crate::EmOptions {
+        tol: 0.0,
+        max_iter: 1,
+        reg_covar: 1e-6,
+        precision: Precision::F32,
+        autotune: false,
+        fast: true,
+    };
+    let start = mixture(kind, 2, data.n_features(), 3.0);
+    let mut run = crate::em::run(&mut rows, start, &options, 0, &mut |_| ControlFlow::Continue(())).unwrap();
+    drop(rows);
+    drop(engine);
+    fake.0.assert_clean(plan);
+    let on = run.on_device.as_mut().expect("the loop ran on the device");
+    assert!(plan.contains(on.path), "{plan}: {}", on.path);
+    on.time = std::time::Duration::ZERO;
+    run
+}
+
+#[test]
+fn half_precision_paths_have_the_same_bits_over_streamed_rows() {
+    let _sections = SectionsOf::new(128);
+    // With norms, with features and with scales, which are those of all sections.
+    for plan in ["path=chunked-fp16", "path=wgmma-fp16", "path=chunked-split-fp16"] {
+        let data = data(1100, 9, Precision::F32, false);
+        let memory = memory_for(&data, Precision::F32, 128, 1);
+        assert_eq!(iterated(&data, plan, AMPLE), iterated(&data, plan, memory), "{plan}");
+    }
+}
+
 #[test]
 fn rows_are_streamed_only_where_they_do_not_fit() {
     let _sections = SectionsOf::new(128);
