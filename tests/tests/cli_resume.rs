@@ -168,7 +168,7 @@ fn row_58_other_data_are_refused() {
     let text = std::fs::read_to_string(data("old_faithful.csv")).unwrap();
     folder.write("other.csv", text.replacen("3.6", "3.7", 1));
     folder.write("shorter.csv", text.trim_end().rsplit_once('\n').unwrap().0);
-    let fingerprints = ["run.json was made from other rows or weights", "fingerprint", "--weights"];
+    let fingerprints = ["run.json was made from other rows, weights or files", "fingerprint", "--weights"];
     folder.refuses("fit other.csv --resume run.json", 3, &fingerprints);
     folder.refuses("fit shorter.csv --resume run.json", 3, &["272 × 2 (f64) values, not 271 × 2 (f64)"]);
     folder.refuses(&format!("fit {} --columns 0 --resume run.json", data("old_faithful.csv")), 3, &["not 272 × 1"]);
@@ -219,4 +219,31 @@ fn a_truncated_garbled_or_flipped_checkpoint_is_an_error() {
             refused(&bytes, &format!("flipped at {at}"));
         }
     }
+}
+
+#[test]
+fn a_model_is_written_even_if_its_last_checkpoint_cannot_be() {
+    let folder = rows();
+    std::fs::create_dir(folder.path("gone")).unwrap();
+    // The folder vanishes after the first save.
+    let fit = "$GMM fit x.npy -k 5 --tol 0 --max-iter 400 --device cpu --checkpoint gone/run.json -q -o m.json";
+    let script = format!("({fit}) & while [ ! -e gone/run.json ]; do sleep 0.01; done; rm -rf gone; wait $!");
+    let run = folder.bash(&script);
+    assert_eq!(run.code, Some(6), "{}", run.stderr);
+    assert_eq!(folder.json("m.json")["fit"]["iterations"], 400);
+}
+
+#[test]
+fn a_checkpoint_of_an_unfinished_fit_is_not_replaced_without_a_word() {
+    let folder = rows();
+    let mut child = spawn(&folder, "fit x.npy -k 5 --tol 0 --max-iter 100000 --device cpu --checkpoint run.json");
+    wait_for("a checkpoint", || folder.path("run.json").exists());
+    signal(&child, "KILL");
+    child.wait().unwrap();
+    let again = folder.gmm("fit x.npy -k 5 --max-iter 2 --device cpu --checkpoint run.json").ok();
+    assert!(
+        again.stderr.contains("run.json holds an unfinished fit") && again.stderr.contains("--resume"),
+        "{}",
+        again.stderr
+    );
 }

@@ -69,6 +69,37 @@ fn several_files_a_pattern_and_a_folder_are_one_table() {
 }
 
 #[test]
+fn a_file_without_names_does_not_hide_the_order_of_the_others() {
+    let folder = folder();
+    // The columns of the first file by position, those of the other two by name.
+    folder.bash("tail -n +2 a.csv > no_names.csv; awk -F, -v OFS=, '{print $2,$1}' c.csv > turned.csv").ok();
+    let fit = "-k 2 --device cpu --threads 2 -o";
+    folder.gmm(&format!("fit a.csv b.csv c.csv {fit} named.json")).ok();
+    folder.gmm(&format!("fit no_names.csv b.csv turned.csv {fit} mixed.json")).ok();
+    assert_eq!(model(&folder, "named.json"), model(&folder, "mixed.json"));
+    // Numbers are those of the first file with names.
+    folder.gmm(&format!("fit a.csv turned.csv --columns 1 {fit} second.json")).ok();
+    folder.gmm(&format!("fit a.csv c.csv --columns waiting {fit} name.json")).ok();
+    assert_eq!(model(&folder, "second.json"), model(&folder, "name.json"));
+    // A pass over one file finds the columns as the fit of all did.
+    folder.gmm("pass named.json turned.csv -q -o turned.stats").ok();
+    folder.gmm("pass named.json c.csv -q -o c.stats").ok();
+    assert_eq!(folder.read("turned.stats"), folder.read("c.stats"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_folder_hides_no_file_that_cannot_be_read() {
+    let folder = folder();
+    std::fs::create_dir(folder.path("parts")).unwrap();
+    std::fs::rename(folder.path("a.csv"), folder.path("parts/a.csv")).unwrap();
+    std::os::unix::fs::symlink("/nonexistent", folder.path("parts/b.csv")).unwrap();
+    folder.gmm("fit parts -k 2 --device cpu").failed(6, &["b.csv"]);
+    // A pipe has no extension, and is read by its content.
+    folder.bash("cat c.csv | $GMM fit <(cat c.csv) -k 2 --device cpu -q -o pipe.json").ok();
+}
+
+#[test]
 fn rows_beyond_memory_give_the_same_model_to_the_bit() {
     let folder = Folder::new();
     folder.gmm("generate -n 30011 -k 3 -d 5 -o x.csv").ok();

@@ -122,14 +122,26 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         let threads = if engine_args.threads == 0 { default_threads() } else { engine_args.threads };
         let init = saved.as_ref().map_or(&args.init, |saved| &saved.basis.fit.init);
         let basis = Basis::new(FitRecord::new(&options, init), &data, engine, threads)?;
-        if let Some(saved) = saved {
-            saved.check(&basis, console)?;
-            state = saved.state;
+        match saved {
+            Some(saved) => {
+                saved.check(&basis, console)?;
+                state = saved.state;
+            }
+            None => warn_of_unfinished(path, console),
         }
         checkpoint = Some(Checkpoint::new(path.clone(), data.names().map(<[String]>::to_vec), basis));
     }
-    let fit = observed(checkpoint, state, &data, &options, engine, console)?;
-    report(args, &options, (&opened, engine_args.device), &data, fit, console)
+    let (fit, unsaved) = observed(checkpoint, state, &data, &options, engine, console)?;
+    report(args, &options, (&opened, engine_args.device), &data, fit, console)?;
+    unsaved.map_or(Ok(()), Err)
+}
+
+/// Warns if a checkpoint that this fit will replace is that of an unfinished one.
+fn warn_of_unfinished(path: &Path, console: &Console) {
+    if Saved::read(path).is_ok_and(|saved| saved.state.running.is_some()) {
+        let file = path.display();
+        console.warn(&format!("{file} holds an unfinished fit, which this one replaces; --resume {file} continues it"));
+    }
 }
 
 /// The options of a fit that goes on.
@@ -300,7 +312,8 @@ pub(crate) fn tuned(tuning: Option<&Tuning>, engine: &dyn Engine, console: &Cons
     }
 }
 
-/// Fits from `state` while showing the progress and writing the checkpoint; stops at a signal.
+/// Fits from `state` while showing the progress and writing the checkpoint; stops at a signal. Also returns the error if
+/// the checkpoint of the finished fit could not be written: the model is written before it is reported.
 fn observed(
     mut checkpoint: Option<Checkpoint>,
     state: FitState,
@@ -308,7 +321,7 @@ fn observed(
     options: &FitOptions,
     engine: &dyn Engine,
     console: &Console,
-) -> anyhow::Result<Fit> {
+) -> anyhow::Result<(Fit, Option<anyhow::Error>)> {
     let progress = Progress::new(console, RowSize::of(data), options.max_iter, options.n_init);
     let mut failed = None;
     let mut reached = 0;
@@ -344,10 +357,8 @@ fn observed(
             _ => named(error, data),
         },
     })?;
-    if let Some(checkpoint) = &mut checkpoint {
-        checkpoint.done(&fit.state)?;
-    }
-    Ok(fit)
+    let unsaved = checkpoint.as_mut().and_then(|checkpoint| checkpoint.done(&fit.state).err());
+    Ok((fit, unsaved))
 }
 
 /// Writes the last mixture of a failed fit to the checkpoint, and adds to the error where it is.

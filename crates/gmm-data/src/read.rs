@@ -197,7 +197,11 @@ fn from_file(path: &Path, options: &ReadOptions) -> Result<Table, Fault> {
         (Some(format), _) => Some(format),
         // `rows.csv.gz` is csv; the format of `rows.gz` is detected from the content.
         (None, Some(inner)) => Format::of_path(inner).ok(),
-        (None, None) => Some(Format::of_path(path)?),
+        (None, None) => match Format::of_path(path) {
+            // A pipe need not have an extension.
+            Err(_) if len.is_none() => None,
+            format => Some(format?),
+        },
     };
     let format = match format {
         // Only a regular file has a length, and can be read out of order; a pipe is a stream.

@@ -93,7 +93,7 @@ fn in_folder(folder: &Path) -> Result<Vec<PathBuf>, Fault> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         let inner = Compression::inner_path(&path);
-        if Format::of_path(inner.as_deref().unwrap_or(&path)).is_ok() && !is_hidden(&path) && path.is_file() {
+        if Format::of_path(inner.as_deref().unwrap_or(&path)).is_ok() && !is_hidden(&path) && !path.is_dir() {
             files.push(path);
         }
     }
@@ -131,7 +131,8 @@ fn bytes(path: &Path) -> &[u8] {
 }
 
 /// Reads files one after another as one table; `-` is standard input. Columns are matched by name, whatever their order
-/// in later files; if a file has no names, by position. The matrix is `f32` if those of all files are, else `f64`. A
+/// in later files; those of a file without names by position. Columns chosen by number are those of the first file with
+/// names. The matrix is `f32` if those of all files are, else `f64`. A
 /// single file is read as by [`read_table`].
 ///
 /// # Errors
@@ -145,15 +146,20 @@ pub fn read_tables<P: AsRef<Path>>(paths: &[P], options: &ReadOptions) -> Result
         let table = read_table(path, options)?;
         return Ok(JoinedTable { table, parts: vec![FilePart { path: shown(path), first: 0 }] });
     }
-    let mut joined =
-        Joining { rows: RowGatherer::new(options.memory), first: None, parts: Vec::new(), warnings: Vec::new() };
+    let mut joined = Joining {
+        rows: RowGatherer::new(options.memory),
+        first: None,
+        named: None,
+        parts: Vec::new(),
+        warnings: Vec::new(),
+    };
     for path in &paths {
         joined.add(path, options)?;
     }
-    let (first, names) = match joined.first {
-        Some(first) => first,
-        None => return Err(Fault::from(Problem::Text("no files to read".to_owned())).in_named("the input")),
+    let Some(first) = joined.first else {
+        return Err(Fault::from(Problem::Text("no files to read".to_owned())).in_named("the input"));
     };
+    let names = joined.named.map(|(_, names)| names);
     let finished = joined.rows.finish_with_storage().map_err(|problem| Fault::from(problem).in_named(&first));
     let (matrix, storage) = finished?;
     Ok(JoinedTable { table: Table { matrix, names, warnings: joined.warnings, storage }, parts: joined.parts })
@@ -161,34 +167,60 @@ pub fn read_tables<P: AsRef<Path>>(paths: &[P], options: &ReadOptions) -> Result
 
 struct Joining {
     rows: RowGatherer,
-    /// The first file and its names.
-    first: Option<(String, Option<Vec<String>>)>,
+    /// The first file.
+    first: Option<String>,
+    /// The first file with names, and these: files without names have the same columns by position.
+    named: Option<(String, Vec<String>)>,
     parts: Vec<FilePart>,
     warnings: Vec<crate::DataWarning>,
 }
 
 impl Joining {
     fn add(&mut self, path: &Path, options: &ReadOptions) -> Result<(), FileError> {
-        let mut table = self.read(path, options)?;
+        let mut table = match self.by_name(options) {
+            Some(named) => match self.read(path, &named) {
+                // A file without names has the columns of the given numbers.
+                Err(FileError { problem: Problem::Column(_), .. }) if path.is_file() => self.read(path, options)?,
+                read => read?,
+            },
+            None => self.read(path, options)?,
+        };
         let name = shown(path);
         let failed = |problem: Problem| Fault::from(problem).in_named(&name);
         self.warnings.append(&mut table.warnings);
-        let order = match &self.first {
-            None => {
-                self.first = Some((name.clone(), table.names.take()));
-                None
-            }
-            Some((first, names)) => {
-                let d = self.rows.n_columns();
-                order(first, names.as_deref(), d, &table).map_err(|why| failed(Problem::Text(why)))?
-            }
+        let order = match (&self.first, &self.named) {
+            (Some(_), Some((first, names))) => order(first, names, &table),
+            (Some(first), None) => same_number(first, self.rows.n_columns(), &table).map(|()| None),
+            (None, _) => Ok(None),
         };
+        let order = order.map_err(|why| failed(Problem::Text(why)))?;
+        self.first.get_or_insert_with(|| name.clone());
+        if let (None, Some(names)) = (&self.named, table.names.take()) {
+            self.named = Some((name.clone(), names));
+        }
         let (first, n) = (self.rows.n_rows(), table.n_rows());
         self.rows.push_columns(table.matrix, order.as_deref()).map_err(failed)?;
         if n > 0 {
             self.parts.push(FilePart { path: name, first });
         }
         Ok(())
+    }
+
+    /// The options for later files if columns were chosen, by number or otherwise: the names that they have in the first
+    /// file with names.
+    fn by_name(&self, options: &ReadOptions) -> Option<ReadOptions> {
+        let (_, names) = self.named.as_ref().filter(|_| options.columns.is_some())?;
+        let exact = |name: &String| format!("\"{name}\"");
+        let (columns, last) = match (&options.last, names.split_last()) {
+            (Some(_), Some((last, columns))) => (columns, Some(exact(last))),
+            _ => (&names[..], None),
+        };
+        let can_be_quoted = names.iter().all(|name| !name.contains('"'));
+        can_be_quoted.then(|| ReadOptions {
+            columns: Some(columns.iter().map(exact).collect()),
+            last,
+            ..options.clone()
+        })
     }
 
     /// Reads one file. Its matrix is not in memory if it is large beside the rows so far.
@@ -211,16 +243,13 @@ impl Joining {
     }
 }
 
-/// The columns of a later file in the order of the first; `None` if it is the same.
+/// The columns of a later file in the order of the first with names; `None` if it is the same.
 ///
 /// # Errors
 /// If the columns differ, with the first name that does.
-fn order(first: &str, names: Option<&[String]>, d: usize, table: &Table) -> Result<Option<Vec<usize>>, String> {
-    let (Some(names), Some(found)) = (names, table.names.as_deref()) else {
-        return match table.n_columns() {
-            found if found == d => Ok(None),
-            found => Err(format!("{found} columns, but {first} has {d}")),
-        };
+fn order(first: &str, names: &[String], table: &Table) -> Result<Option<Vec<usize>>, String> {
+    let Some(found) = table.names.as_deref() else {
+        return same_number(first, names.len(), table).map(|()| None);
     };
     if names == found {
         return Ok(None);
@@ -236,6 +265,15 @@ fn order(first: &str, names: Option<&[String]>, d: usize, table: &Table) -> Resu
         return Err(format!("several columns are called '{}', in another order than in {first}", one_line(name)));
     }
     Ok(names.iter().map(|name| found.iter().position(|other| other == name)).collect())
+}
+
+/// # Errors
+/// If the number of columns is not `d`.
+fn same_number(first: &str, d: usize, table: &Table) -> Result<(), String> {
+    match table.n_columns() {
+        found if found == d => Ok(()),
+        found => Err(format!("{found} columns, but {first} has {d}")),
+    }
 }
 
 fn shown(path: &Path) -> String {

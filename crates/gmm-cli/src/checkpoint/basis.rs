@@ -23,7 +23,8 @@ pub(crate) struct Basis {
     columns: usize,
     /// Precision of the values, before that of the engine.
     values: String,
-    /// A hash of shape, values and row weights in hexadecimal. JSON's numbers cannot hold 64 bits everywhere.
+    /// A hash of shape, values and row weights in hexadecimal, and one of the first rows of the files if there are several,
+    /// since sums are taken per file. JSON's numbers cannot hold 64 bits everywhere.
     fingerprint: String,
     /// Name of the engine, as `--device` takes it.
     engine: String,
@@ -122,12 +123,25 @@ impl Basis {
             rows,
             columns,
             values: data.rows().precision().name().to_owned(),
-            fingerprint: format!("{:016x}", gmm_mcmc::fingerprint(data)?),
+            fingerprint: fingerprint(data)?,
             engine: engine.name(),
             hardware: engine.description(),
             threads,
         })
     }
+}
+
+fn fingerprint(data: &Dataset) -> anyhow::Result<String> {
+    let values = gmm_mcmc::fingerprint(data)?;
+    // FNV-1a over the numbers.
+    let starts = data.parts().skip(1).map(|rows| rows.start as u64);
+    let hashed = |hash: Option<u64>, start: u64| {
+        Some((hash.unwrap_or(0xcbf2_9ce4_8422_2325) ^ start).wrapping_mul(0x100_0000_01b3))
+    };
+    Ok(match starts.fold(None, hashed) {
+        Some(files) => format!("{values:016x}-{files:016x}"),
+        None => format!("{values:016x}"),
+    })
 }
 
 impl Saved {
@@ -192,7 +206,8 @@ impl Saved {
         }
         if was.fingerprint != now.fingerprint {
             let (was, now) = (&was.fingerprint, &now.fingerprint);
-            let why = format!("{file} was made from other rows or weights (fingerprint {was}, not {now}): {again}");
+            let why =
+                format!("{file} was made from other rows, weights or files (fingerprint {was}, not {now}): {again}");
             return Err(Failure::BadData(why).into());
         }
         let machine = |basis: &Basis| format!("{} ({})", basis.engine, basis.hardware);
