@@ -102,7 +102,7 @@ def first_reader(form):
             return package, READERS[package](form)
         except ModuleNotFoundError:
             pass
-    raise ModuleNotFoundError(f"No module that reads {form}")
+    raise ModuleNotFoundError(f"no package that reads {form} is installed")
 
 
 def given(path):

@@ -57,6 +57,7 @@ class Calls:
 
     def __init__(self, way, device, put, rows, arguments):
         self.way, self.device, self.put, self.rows, self.arguments = way, device, put, rows, arguments
+        self.wait = getattr(put, "wait", lambda: None)
         self.options = {"n_components": arguments.k, "max_iter": arguments.iterations, "tol": 0.0, "random_state": 0}
 
     def check(self):
@@ -95,7 +96,7 @@ class Calls:
                     return
                 continue
             call()
-            self.tell(what, error=errors[what], seconds=[timed(call) for _ in range(self.arguments.runs)])
+            self.tell(what, error=errors[what], seconds=[timed(call, self.wait) for _ in range(self.arguments.runs)])
 
     def tell(self, what, **more):
         n, d = self.rows.shape
@@ -110,9 +111,10 @@ class NumpyModel:
         self.weights_, self.means_, self.covariances_ = map(host, (model.weights_, model.means_, model.covariances_))
 
 
-def timed(call):
+def timed(call, wait):
     begin = time.perf_counter()
     call()
+    wait()
     return time.perf_counter() - begin
 
 
@@ -136,6 +138,8 @@ def ways(arguments):
         torch.cuda.synchronize()
         return array
 
+    # A call may return before its result is there.
+    put.wait = torch.cuda.synchronize
     yield "torch", arguments.device, put, arguments.rows_gpu
 
 

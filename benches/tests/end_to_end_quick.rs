@@ -56,3 +56,28 @@ fn a_missing_program_is_named_in_the_error_and_leaves_no_files() {
     assert!(!done.status.success() && stderr.contains("no-such-program"), "{stderr}");
     assert_eq!(std::fs::read_dir(folder.path().join("data")).unwrap().count(), 0, "files are left");
 }
+
+#[cfg(unix)]
+#[test]
+fn a_format_with_a_different_model_is_wrong_and_not_timed() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let folder = tempfile::tempdir().unwrap();
+    // Fits of csv files get another seed.
+    let program = folder.path().join("gmm.sh");
+    let script = format!(
+        "#!/bin/sh\ncase \"$1 $2\" in fit*.csv) set -- \"$@\" --seed 1;; esac\nexec '{}' \"$@\"\n",
+        gmm_tests::program().display()
+    );
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let out = folder.path().join("record.csv");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_gmm-benches"));
+    run.args(QUICK).arg("--program").arg(program).arg("--folder").arg(folder.path().join("data"));
+    let done = run.arg("--out").arg(&out).output().unwrap();
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert!(!done.status.success() && stderr.contains("1 answers were wrong"), "{stderr}");
+    let text = std::fs::read_to_string(out).unwrap();
+    let line = text.lines().find(|line| line.starts_with("fit csv: gmm cpu,")).unwrap();
+    assert!(line.contains(",wrong,,,,,") && line.ends_with("the model differs from that of npy"), "{line}");
+}

@@ -151,3 +151,30 @@ pub(crate) fn time(cases: &mut [Case], limits: Limits) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_has_a_field_for_every_column_also_with_commas_in_a_note() {
+        let mut line = Line {
+            what: "read".to_owned(),
+            program: "gmm cuda:0,1".to_owned(),
+            format: "npy".to_owned(),
+            precision: Precision::F64,
+            shape: Shape { n: 3, k: 2, d: 1 },
+            status: Status::Ok,
+            seconds: vec![0.3, 0.1, 0.2],
+            parts: vec![Parts { read: Some(0.05), fit: None }],
+            memory: Some((3 << 20, f64::from(2 << 20))),
+            log_likelihood: None,
+            note: "one, two\nthree".to_owned(),
+        };
+        let first = "read npy: gmm cuda:0;1,read,gmm cuda:0;1,npy,f64,3,2,1,ok,";
+        assert_eq!(line.text(), format!("{first}200.0,100.0,50.0,,1.50,3,,3,one; two;three"));
+        assert_eq!(line.text().split(',').count(), COLUMNS.split(',').count());
+        line = Line { seconds: Vec::new(), parts: Vec::new(), ..line }.without_time(Status::Wrong, "why");
+        assert_eq!(line.text().split(',').count(), COLUMNS.split(',').count());
+    }
+}

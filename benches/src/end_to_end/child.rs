@@ -1,5 +1,6 @@
 //! A process from its start to its end: wall-clock time, output, and memory.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -40,6 +41,8 @@ pub(crate) fn run(command: &mut Command, watched: bool) -> Result<Outcome> {
     let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     if !output.status.success() {
         let end: Vec<&str> = stderr.lines().rev().take(3).collect();
+        // Without its folder, since the error may go to a record.
+        let name = Path::new(&name).file_name().unwrap_or_default().display();
         bail!("{name} failed ({}): {}", output.status, end.into_iter().rev().collect::<Vec<_>>().join("; "));
     }
     Ok(Outcome { seconds, stdout, stderr, anonymous })
