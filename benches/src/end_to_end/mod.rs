@@ -183,7 +183,7 @@ fn fits(arguments: &Arguments, table: &Table, ours: &Ours<'_>, peers: &Peers<'_>
     let mut all = Vec::new();
     let mut wanted = None;
     for engine in &arguments.engine {
-        let case = ours.from_start(table, at, engine, &start)?;
+        let case = ours.fit_from(table, at, engine, &start)?;
         wanted = wanted.or(case.line.log_likelihood);
         all.push(Ok(case));
     }
@@ -198,7 +198,7 @@ fn split(all: impl IntoIterator<Item = Checked>) -> (Vec<Case>, Vec<Line>) {
     for one in all {
         match one {
             Ok(case) => right.push(case),
-            Err(line) => without.push(line),
+            Err(line) => without.push(*line),
         }
     }
     (right, without)

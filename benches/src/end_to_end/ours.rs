@@ -62,7 +62,7 @@ impl Ours<'_> {
     }
 
     /// Fits from the parameters of `start`, for comparison with another program.
-    pub(crate) fn from_start(&self, table: &Table, at: usize, engine: &str, start: &Path) -> Result<Case> {
+    pub(crate) fn fit_from(&self, table: &Table, at: usize, engine: &str, start: &Path) -> Result<Case> {
         let (format, file) = &table.files[at];
         let iterations = self.iterations.to_string();
         let options = ["--max-iter", &iterations, "--tol", "0", "--init", &start.to_string_lossy()];

@@ -38,7 +38,7 @@ pub(crate) struct Peers<'a> {
 }
 
 /// A checked case, or the line that says why there is none.
-pub(crate) type Checked = std::result::Result<Case, Line>;
+pub(crate) type Checked = std::result::Result<Case, Box<Line>>;
 
 impl Peers<'_> {
     /// Names and versions of the packages, for the head of a record.
@@ -71,7 +71,7 @@ impl Peers<'_> {
         case.arguments.pop();
         let sums: Option<[f64; 2]> = serde_json::from_value(answer["sums"].clone()).ok();
         if !sums.is_some_and(|sums| table.has_sums(sums)) {
-            return Err(case.line.without_time(Status::Wrong, "sums of the matrix differ"));
+            return Err(Box::new(case.line.without_time(Status::Wrong, "sums of the matrix differ")));
         }
         case.line.memory = outcome.anonymous.map(|bytes| (bytes, table.bytes()));
         if answer["dtype"] != format!("float{}", if table.precision == Precision::F32 { 32 } else { 64 }).as_str() {
@@ -92,14 +92,15 @@ impl Peers<'_> {
         let mut case = self.case(Line::new(what, "scikit-learn", format, table), &words.map(str::to_owned));
         let (outcome, answer) = checked(&case)?;
         let Some(found) = answer["lower_bound"].as_f64() else {
-            return Err(case.line.without_time(Status::Error, "no log-likelihood"));
+            return Err(Box::new(case.line.without_time(Status::Error, "no log-likelihood")));
         };
         if let Some((_, wanted)) = start {
             let error = ((found - wanted) / wanted).abs();
-            // Also for NaN.
-            if !(error <= allowed(table.precision)) {
+            // A NaN is wrong.
+            let right = error <= allowed(table.precision);
+            if !right {
                 let note = format!("log-likelihood differs from ours by {error:.1e}");
-                return Err(case.line.without_time(Status::Wrong, &note));
+                return Err(Box::new(case.line.without_time(Status::Wrong, &note)));
             }
         }
         case.line.memory = outcome.anonymous.map(|bytes| (bytes, table.bytes()));
@@ -123,8 +124,8 @@ impl Peers<'_> {
 }
 
 /// The first run, with its answer; else a line with the reason.
-fn checked(case: &Case) -> std::result::Result<(Outcome, Value), Line> {
-    let line = |why: &str| case.line.clone().without_time(Status::Error, why);
+fn checked(case: &Case) -> std::result::Result<(Outcome, Value), Box<Line>> {
+    let line = |why: &str| Box::new(case.line.clone().without_time(Status::Error, why));
     let outcome = case.run(true).map_err(|why| line(&format!("{why:#}")))?;
     let answer: Value = serde_json::from_str(&outcome.stdout).map_err(|why| line(&why.to_string()))?;
     match answer["missing"].as_str() {
