@@ -28,9 +28,11 @@ fn the_quick_run_leaves_a_record_of_every_format_that_the_page_shows() {
     let rows: Vec<_> = rows.collect();
     let field = |row: &[&str], name: &str| row[columns.iter().position(|column| *column == name).unwrap()].to_owned();
     let names: Vec<String> = rows.iter().map(|row| field(row, "workload")).collect();
-    let wanted = ["fit arrow", "fit npy", "fit parquet", "read arrow", "read npy", "read parquet"];
-    let wanted = wanted.into_iter().chain(["fit csv", "fit npy", "read csv", "read npy"]);
-    assert_eq!(names, wanted.map(|name| format!("{name}: gmm cpu")).collect::<Vec<_>>());
+    let floats = ["fit arrow", "fit npy", "fit parquet", "read arrow", "read npy", "read parquet"];
+    let doubles = ["fit csv", "fit npy", "read csv", "read npy"];
+    let wanted = floats.map(|name| format!("{name} f32: gmm cpu")).into_iter();
+    let wanted: Vec<String> = wanted.chain(doubles.map(|name| format!("{name} f64: gmm cpu"))).collect();
+    assert_eq!(names, wanted);
     for row in &rows {
         let ms = |name: &str| field(row, name).parse::<f64>().unwrap();
         assert_eq!((field(row, "status").as_str(), field(row, "runs").as_str()), ("ok", "2"), "{row:?}");
@@ -43,7 +45,7 @@ fn the_quick_run_leaves_a_record_of_every_format_that_the_page_shows() {
     let mut report = Command::new(env!("CARGO_BIN_EXE_gmm-benches"));
     assert!(report.args(["report", "--root"]).arg(root.path()).status().unwrap().success());
     let page = std::fs::read_to_string(folder("docs/BENCHMARKS.md")).unwrap();
-    assert!(page.contains("| read csv: gmm cpu | ") && page.contains("memory_of_matrix"), "{page}");
+    assert!(page.contains("| read csv f64: gmm cpu | ") && page.contains("memory_of_matrix"), "{page}");
 }
 
 #[test]
@@ -78,6 +80,6 @@ fn a_format_with_a_different_model_is_wrong_and_not_timed() {
     let stderr = String::from_utf8_lossy(&done.stderr);
     assert!(!done.status.success() && stderr.contains("1 answers were wrong"), "{stderr}");
     let text = std::fs::read_to_string(out).unwrap();
-    let line = text.lines().find(|line| line.starts_with("fit csv: gmm cpu,")).unwrap();
+    let line = text.lines().find(|line| line.starts_with("fit csv f64: gmm cpu,")).unwrap();
     assert!(line.contains(",wrong,,,,,") && line.ends_with("the model differs from that of npy"), "{line}");
 }

@@ -80,7 +80,7 @@ impl Line {
         let memory = |of: fn(u64, f64) -> String| self.memory.map_or_else(String::new, |(bytes, own)| of(bytes, own));
         let plain = |text: &str| text.replace([',', '\n', '\r'], ";");
         [
-            plain(&format!("{what} {format}: {program}")),
+            plain(&format!("{what} {format} {precision}: {program}")),
             what.clone(),
             plain(program),
             format.clone(),
@@ -171,7 +171,7 @@ mod tests {
             log_likelihood: None,
             note: "one, two\nthree".to_owned(),
         };
-        let first = "read npy: gmm cuda:0;1,read,gmm cuda:0;1,npy,f64,3,2,1,ok,";
+        let first = "read npy f64: gmm cuda:0;1,read,gmm cuda:0;1,npy,f64,3,2,1,ok,";
         assert_eq!(line.text(), format!("{first}200.0,100.0,50.0,,1.50,3,,3,one; two;three"));
         assert_eq!(line.text().split(',').count(), COLUMNS.split(',').count());
         line = Line { seconds: Vec::new(), parts: Vec::new(), ..line }.without_time(Status::Wrong, "why");
