@@ -4,9 +4,9 @@
     end_to_end.py read PACKAGE FORMAT FILE [--check]
     end_to_end.py fit FORMAT FILE START COMPONENTS OUTPUT ITERATIONS
 
-Prints one JSON object. `read` makes a C-contiguous NumPy matrix of the file; with --check, its sums are added. `fit` is
-scikit-learn's GaussianMixture, from the parameters of the model file START or, if that is `random`, from random rows; it
-writes its parameters to the .npz file OUTPUT.
+Prints one JSON object. `read` makes a C-contiguous NumPy matrix of the file; with --check, its sums are added. `fit`
+is scikit-learn's GaussianMixture, from the parameters of the model file START or, if that is `random`, from random
+rows; it writes its parameters to the .npz file OUTPUT.
 """
 
 import importlib.metadata
@@ -135,7 +135,13 @@ def fit(form, path, start, components, output, iterations):
     if "weights_init" in options:
         options["weights_init"] /= options["weights_init"].sum()
     model = GaussianMixture(
-        int(components), max_iter=int(iterations), tol=0.0, n_init=1, init_params="random_from_data", random_state=0, **options
+        int(components),
+        max_iter=int(iterations),
+        tol=0.0,
+        n_init=1,
+        init_params="random_from_data",
+        random_state=0,
+        **options,
     )
     with warnings.catch_warnings():
         # Every fit stops at max_iter.

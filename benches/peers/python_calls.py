@@ -2,9 +2,10 @@
 
     python_calls.py --rows-cpu N --rows-gpu N --columns D -k K --iterations I --runs R --device cpu|cuda
 
-Prints one JSON object per call: {what, way, device, n, d, k, seconds: [..], error} or, if it is not possible, {what, way,
-device, missing}. Before a call is timed, its answer for a few thousand rows is compared: predictions and probabilities
-with NumPy's own computation in float64, the log-likelihood after a few iterations with scikit-learn's from the same start.
+Prints one JSON object per call: {what, way, device, n, d, k, seconds: [..], error} or, if it is not possible, {what,
+way, device, missing}. Before a call is timed, its answer for a few thousand rows is compared: predictions and
+probabilities with NumPy's own computation in float64, the log-likelihood after a few iterations with scikit-learn's
+from the same start.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import time
 import warnings
 
 import numpy as np
-import sklearn
+import sklearn.mixture
 from gmm_rs.mixture import GaussianMixture
 
 CHECKED = 4096
@@ -66,7 +67,8 @@ class Calls:
         few = self.rows[:CHECKED]
         options = {**self.options, "max_iter": 5}
         # In float64, as a float32 sum of scikit-learn's would be the larger error.
-        wanted = from_start(sklearn.mixture.GaussianMixture, few.astype(float), options, reg_covar=1e-3).fit(few.astype(float))
+        doubles = few.astype(float)
+        wanted = from_start(sklearn.mixture.GaussianMixture, doubles, options, reg_covar=1e-3).fit(doubles)
         model = from_start(GaussianMixture, few, options, reg_covar=1e-3, device=self.device).fit(self.put(few))
         bound = abs(float(model.lower_bound_) - wanted.lower_bound_) / abs(wanted.lower_bound_)
         plain = NumpyModel(model)

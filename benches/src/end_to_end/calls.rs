@@ -23,8 +23,8 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// The lines of one engine, `cpu` or `cuda`. A package that is missing, or a script that fails, gives a line that says
-    /// so.
+    /// The lines of one engine, `cpu` or `cuda`. A package that is missing, or a script that fails, gives a line with
+    /// the reason.
     ///
     /// # Errors
     /// If an answer of the script cannot be read.

@@ -134,7 +134,7 @@ impl Case {
     }
 }
 
-/// Times all cases in turns, so that other activity on the machine affects all alike. A case whose runs take longer than
+/// Times all cases in turns, so that other activity on the machine affects all alike. A case whose runs have taken
 /// `limits.seconds` in all has no further turn.
 ///
 /// # Errors

@@ -16,7 +16,8 @@ pub(crate) struct Outcome {
     pub(crate) seconds: f64,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    /// Most bytes of memory at once that are not a file's; `None` if it was not watched, or the system does not report it.
+    /// Most bytes of memory at once that are not a file's; `None` if it was not watched, or the system does not report
+    /// it.
     pub(crate) anonymous: Option<u64>,
 }
 

@@ -28,8 +28,8 @@ struct Sums {
     size: f64,
 }
 
-/// Largest difference of a sum from ours, relative to the sum of absolute values. Some parsers of text are off by the last
-/// bit, and sums of 1e7 `f64` by some 1e-13; a row left out of 1e8 changes them by 1e-8.
+/// Largest difference of a sum from ours, relative to the sum of absolute values. Some parsers of text are off by the
+/// last bit, and sums of 1e7 `f64` by some 1e-13; a row left out of 1e8 changes them by 1e-8.
 const TOLERANCE: f64 = 1e-11;
 
 impl Table {

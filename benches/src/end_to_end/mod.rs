@@ -1,4 +1,5 @@
-//! `end-to-end`: what a user waits for, from the start of a process to its result on disk, with other programs beside it.
+//! `end-to-end`: what a user waits for, from the start of a process to its result on disk, with other programs beside
+//! it.
 
 mod calls;
 mod case;
@@ -175,7 +176,7 @@ fn files(arguments: &Arguments, table: &Table, folder: &Path, peers: Option<&Pee
     Ok(lines)
 }
 
-/// Fits of the last file of a table in turns with scikit-learn's from the same start, and scikit-learn's from random rows.
+/// Fits of a table's csv or npy file from the same start by ours and scikit-learn, and scikit-learn's from random rows.
 fn fits(arguments: &Arguments, table: &Table, ours: &Ours<'_>, peers: &Peers<'_>) -> Result<Vec<Checked>> {
     let start = ours.start(table)?;
     // Text, where there is some; else npy, which scikit-learn's users have.

@@ -117,8 +117,8 @@ fn describe(line: &mut Line, outcome: &Outcome, table: &Table) -> Result<()> {
     Ok(())
 }
 
-/// Largest difference of `gmm score` from the model's own log-likelihood, relative to it: both evaluate the same rows under
-/// the same parameters, but the model file's parameters are rounded to the engine's own again.
+/// Largest difference of `gmm score` from the model's own log-likelihood, relative to it: both evaluate the same rows
+/// under the same parameters, but the model file's parameters are rounded to the engine's own again.
 const fn allowed(precision: Precision) -> f64 {
     match precision {
         Precision::F64 => 1e-12,
