@@ -35,7 +35,7 @@ fn the_quick_run_leaves_a_record_of_every_format_that_the_page_shows() {
     assert_eq!(names, wanted);
     for row in &rows {
         let ms = |name: &str| field(row, name).parse::<f64>().unwrap();
-        assert_eq!((field(row, "status").as_str(), field(row, "runs").as_str()), ("ok", "2"), "{row:?}");
+        assert!(["ok", "disturbed"].contains(&field(row, "status").as_str()) && field(row, "runs") == "2", "{row:?}");
         assert!(ms("best_ms") <= ms("ms") && ms("fit_ms") < ms("ms") && ms("read_ms") < ms("ms"), "{row:?}");
         assert!(!cfg!(target_os = "linux") || ms("memory_of_matrix") > 0.0, "{row:?}");
     }

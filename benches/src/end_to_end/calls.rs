@@ -61,6 +61,7 @@ impl Calls {
             seconds: Vec::new(),
             parts: Vec::new(),
             memory: None,
+            others: None,
             log_likelihood: None,
             note: String::new(),
         }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use gmm_bench::quiet::{DISTURBED, Watch};
 use gmm_bench::spread::Spread;
 use gmm_bench::timing::Limits;
 use gmm_bench::{Shape, Status};
@@ -14,7 +15,7 @@ use super::data::Table;
 
 /// The record's columns, in the order of [`Line::text`].
 pub(crate) const COLUMNS: &str = "workload,what,program,format,precision,n,k,d,status,ms,best_ms,read_ms,fit_ms,\
-                                  memory_of_matrix,anonymous_mib,log_likelihood,runs,note";
+                                  memory_of_matrix,anonymous_mib,log_likelihood,runs,others,note";
 
 /// A line of the record.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub(crate) struct Line {
     pub(crate) parts: Vec<Parts>,
     /// Bytes of memory that are not a file's, and of the matrix.
     pub(crate) memory: Option<(u64, f64)>,
+    /// Largest share of all cores' time that other processes took during a run.
+    pub(crate) others: Option<f64>,
     /// Mean log-likelihood at the last E-step.
     pub(crate) log_likelihood: Option<f64>,
     pub(crate) note: String,
@@ -58,6 +61,7 @@ impl Line {
             seconds: Vec::new(),
             parts: Vec::new(),
             memory: None,
+            others: None,
             log_likelihood: None,
             note: String::new(),
         }
@@ -94,6 +98,7 @@ impl Line {
             memory(|bytes, _| format!("{:.0}", bytes as f64 / f64::from(1 << 20))),
             self.log_likelihood.map_or_else(String::new, |value| format!("{value:.9}")),
             self.seconds.len().to_string(),
+            self.others.map_or_else(String::new, |share| format!("{share:.2}")),
             plain(note),
         ]
         .join(",")
@@ -143,7 +148,13 @@ pub(crate) fn time(cases: &mut [Case], limits: Limits) -> Result<()> {
     for turn in 0..limits.repeats {
         for case in cases.iter_mut() {
             if turn == 0 || case.line.seconds.iter().sum::<f64>() < limits.seconds {
+                let watch = Watch::begin(None);
                 let outcome = case.run(false)?;
+                let share = watch.others().unwrap_or(0.0).max(case.line.others.unwrap_or(0.0));
+                case.line.others = Some(share);
+                if share > DISTURBED {
+                    case.line.status = Status::Disturbed;
+                }
                 case.line.seconds.push(outcome.seconds);
                 case.line.parts.push((case.parts)(&outcome));
             }
@@ -167,12 +178,13 @@ mod tests {
             status: Status::Ok,
             seconds: vec![0.3, 0.1, 0.2],
             parts: vec![Parts { read: Some(0.05), fit: None }],
+            others: Some(0.05),
             memory: Some((3 << 20, f64::from(2 << 20))),
             log_likelihood: None,
             note: "one, two\nthree".to_owned(),
         };
         let first = "read npy f64: gmm cuda:0;1,read,gmm cuda:0;1,npy,f64,3,2,1,ok,";
-        assert_eq!(line.text(), format!("{first}200.0,100.0,50.0,,1.50,3,,3,one; two;three"));
+        assert_eq!(line.text(), format!("{first}200.0,100.0,50.0,,1.50,3,,3,0.05,one; two;three"));
         assert_eq!(line.text().split(',').count(), COLUMNS.split(',').count());
         line = Line { seconds: Vec::new(), parts: Vec::new(), ..line }.without_time(Status::Wrong, "why");
         assert_eq!(line.text().split(',').count(), COLUMNS.split(',').count());
