@@ -6,6 +6,7 @@ mod ceiling;
 mod contest;
 mod cpu;
 mod definition;
+mod end_to_end;
 mod gpu;
 mod likelihood;
 mod ours;
@@ -34,6 +35,8 @@ enum Command {
     Growth(gpu::growth::Arguments),
     /// Time EM iterations over rows in memory, rows that exceed it, and on several GPUs.
     Scale(scale::Arguments),
+    /// Time reads and fits of files as whole processes, with other programs, and calls from Python.
+    EndToEnd(end_to_end::Arguments),
     /// Run one of the definitions of `gmm bench`, and record it for the repository.
     Run(run::Arguments),
     /// Write `docs/BENCHMARKS.md` from the records.
@@ -49,6 +52,7 @@ fn main() -> Result<()> {
         Command::Python(arguments) => python::run(&arguments),
         Command::Gpu(arguments) => gpu::run(&arguments),
         Command::Growth(arguments) => gpu::growth::run(&arguments),
+        Command::EndToEnd(arguments) => end_to_end::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Scale(arguments) => scale::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),

@@ -74,12 +74,13 @@ fn ticks(peer: Option<u32>) -> Option<Ticks> {
     Some(Ticks { all, busy: all - spent.get(3)? - spent.get(4)?, own })
 }
 
-/// utime and stime of a process, fields 14 and 15 of proc_pid_stat(5). The name before them may contain blanks, and
+/// utime, stime, cutime and cstime of a process, fields 14 to 17 of proc_pid_stat(5). The name before them may contain blanks, and
 /// ends with `)`.
 fn own_ticks(process: &str) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    Some(fields.get(11)?.parse::<f64>().ok()? + fields.get(12)?.parse::<f64>().ok()?)
+    // User and system time of the process, and of its children that have ended and been waited for.
+    fields.get(11..15)?.iter().map(|field| field.parse::<f64>().ok()).sum()
 }
 
 #[cfg(all(test, target_os = "linux"))]

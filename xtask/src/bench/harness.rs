@@ -1,10 +1,12 @@
-//! `cargo xtask bench run`, `peers` and `report`: the harness of `gmm bench`, with records in the repository.
+//! `cargo xtask bench run`, `end-to-end`, `peers` and `report`: benchmarks beside other programs, with records in the
+//! repository.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{shell, venv};
+use crate::{shell, test_python, venv};
 
 /// The environment of the other programs, under `target/`.
 const PEERS: &str = "bench-peers";
@@ -33,22 +35,66 @@ pub(crate) struct Peers {
 /// # Errors
 /// Errors if the build fails, nothing can be run, or a result is wrong.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    shell::run(&mut shell::cargo(&["build", "--release", "--package", "gmm-benches"]))?;
-    let has = |name: &str| options.arguments.iter().any(|a| a == name || a.starts_with(&format!("{name}=")));
+    build(&["gmm-benches"])?;
+    shell::run(&mut bench("run", &options.arguments))
+}
+
+/// Options of `cargo xtask bench end-to-end`.
+#[derive(clap::Args)]
+pub(crate) struct EndToEnd {
+    /// Options of the benchmark: see `gmm-benches end-to-end --help`.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+/// Builds the benchmark and `gmm`, installs the Python package in the environment of the other programs if that exists,
+/// and runs the benchmark. Records go where those of [`run`] go.
+///
+/// # Errors
+/// Errors if a build fails, an engine is missing, or a result is wrong.
+pub(crate) fn end_to_end(options: &EndToEnd) -> Result<()> {
+    let EndToEnd { arguments } = options;
+    build(&["gmm-benches", "gmm-cli"])?;
+    let mut bench = bench("end-to-end", arguments);
+    if !has(arguments, "--program") {
+        bench.arg("--program").arg(shell::target().join("release/gmm"));
+    }
+    if !has(arguments, "--python") && python().exists() {
+        shell::run(shell::program(python()).args(["-m", "pip", "install", "--quiet", test_python::MATURIN]))?;
+        test_python::install(&python(), "release")?;
+    }
+    shell::run(&mut bench)
+}
+
+fn build(packages: &[&str]) -> Result<()> {
+    let mut command = shell::cargo(&["build", "--release"]);
+    for package in packages {
+        command.args(["--package", package]);
+    }
+    shell::run(&mut command)
+}
+
+/// The benchmark program with these arguments, and with the folder of records and the environment of the other programs
+/// if they are not among them.
+fn bench(what: &str, arguments: &[String]) -> Command {
     let mut bench = shell::program(shell::target().join("release/gmm-benches"));
-    bench.arg("run").args(&options.arguments);
-    if !has("--out") {
-        let below = match has("--quick") {
+    bench.arg(what).args(arguments);
+    if !has(arguments, "--out") {
+        let below = match has(arguments, "--quick") {
             true => shell::target().join("bench/record"),
             false => shell::root().join("benches/record"),
         };
         bench.arg("--out").arg(below);
     }
     let python = python();
-    if !has("--python") && python.exists() {
+    if !has(arguments, "--python") && python.exists() {
         bench.arg("--python").arg(python);
     }
-    shell::run(&mut bench)
+    bench
+}
+
+fn has(arguments: &[String], name: &str) -> bool {
+    arguments.iter().any(|argument| argument == name || argument.starts_with(&format!("{name}=")))
 }
 
 /// Creates the environment. A package that cannot be installed is reported and skipped.

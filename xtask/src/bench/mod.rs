@@ -25,6 +25,8 @@ enum What {
     Gpu(gpu::Options),
     /// Time EM iterations on the GPU for growing numbers of rows, components and columns.
     Growth(gpu::Options),
+    /// Time reads and fits of files as whole processes, and calls from Python, with the available other programs.
+    EndToEnd(harness::EndToEnd),
     /// Run a definition of `gmm bench` with the available engines and other programs, and record the times.
     Run(harness::Options),
     /// Create the Python environment of the other programs; packages that cannot be installed are skipped.
@@ -50,6 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         What::Python(options) => cpu::run("python", options),
         What::Gpu(options) => gpu::run("gpu", options),
         What::Growth(options) => gpu::run("growth", options),
+        What::EndToEnd(options) => harness::end_to_end(options),
         What::Run(options) => harness::run(options),
         What::Peers(options) => harness::peers(options).map(drop),
         What::Report { check } => harness::report(*check),

@@ -25,7 +25,7 @@ is shown.
 ";
 
 /// Columns that the page shows for records other than those of `gmm bench`. They are shown in the record's order.
-const SHOWN: [&str; 27] = [
+const SHOWN: [&str; 31] = [
     "what",
     "workload",
     "sweep",
@@ -38,6 +38,10 @@ const SHOWN: [&str; 27] = [
     "status",
     "verdict",
     "ms",
+    "best_ms",
+    "read_ms",
+    "fit_ms",
+    "memory_of_matrix",
     "goal_ms",
     "floor_ms",
     "floor_share",

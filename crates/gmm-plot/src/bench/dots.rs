@@ -22,7 +22,7 @@ const fn look(i: usize, marker: Marker) -> Look {
     Look { marker, ..Look::of(i) }
 }
 
-const OTHERS: [Other; 7] = [
+const OTHERS: [Other; 9] = [
     Other { column: "goal_ms", spread: None, name: "goal", look: look(1, Marker::Bar), open: false },
     Other {
         column: "floor_ms",
@@ -47,6 +47,8 @@ const OTHERS: [Other; 7] = [
     },
     Other { column: "sklearn_ms", spread: None, name: "scikit-learn", look: look(1, Marker::Square), open: true },
     Other { column: "batch_ms", spread: None, name: "each of a batch", look: look(2, Marker::Diamond), open: true },
+    Other { column: "read_ms", spread: None, name: "of it reading", look: look(3, Marker::Diamond), open: true },
+    Other { column: "fit_ms", spread: None, name: "of it the fit", look: look(2, Marker::Triangle), open: true },
     Other { column: "gradient_ms", spread: None, name: "with gradient", look: look(3, Marker::Triangle), open: true },
 ];
 
