@@ -32,7 +32,7 @@ const COLUMNS: &str = "sweep,series,n,k,d,verdict,ms,floor_ms,gb_per_s,of_pinned
 pub(crate) struct Arguments {
     /// Engines, the first with all rows in memory: cpu, cpu:mapped, cuda:0, cuda:0@8 (8 GiB of device memory), cuda:0,1.
     #[arg(required = true)]
-    engines: Vec<Place>,
+    engines: Vec<Target>,
     /// Numbers of rows: multiples of 100000.
     #[arg(long, value_delimiter = ';', default_value = "100000;1000000;10000000")]
     rows: Vec<usize>,
@@ -61,14 +61,14 @@ pub(crate) struct Arguments {
 
 /// An engine, and what it may hold.
 #[derive(Clone, Debug)]
-struct Place {
+struct Target {
     name: String,
     ordinals: Vec<usize>,
     /// Bytes of device memory.
     limit: Option<u64>,
 }
 
-impl FromStr for Place {
+impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -86,7 +86,7 @@ impl FromStr for Place {
     }
 }
 
-impl Place {
+impl Target {
     /// The engine, and bytes per second from pinned memory to the first device.
     fn open(&self) -> Result<(Box<dyn Engine>, Option<f64>)> {
         let engines = self.ordinals.iter().map(|&ordinal| CudaEngine::new(ordinal)).collect::<Result<Vec<_>, _>>()?;
@@ -131,7 +131,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let list = |items: Vec<String>| items.join(" ");
     let command = format!(
         "scale {} --rows {} --columns {d} -k {k} --seconds {seconds}",
-        list(engines.iter().map(|place| place.name.clone()).collect()),
+        list(engines.iter().map(|target| target.name.clone()).collect()),
         rows.iter().map(ToString::to_string).collect::<Vec<_>>().join(";"),
     );
     let mut facts = Facts::new("milliseconds per EM iteration, float32 rows in a mapped file", commit, &command);
@@ -143,10 +143,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     for &n in rows {
         let data = repeated(&distinct, n, &file)?;
         let mut first: Option<Mixture> = None;
-        for place in engines {
-            let measured = measure(place, &data, &start, &wanted, *seconds)?;
+        for target in engines {
+            let measured = measure(target, &data, &start, &wanted, *seconds)?;
             let same = first.as_ref().map(|first| *first == measured.last);
-            let line = measured.line(place, (n, *k, *d), same);
+            let line = measured.line(target, (n, *k, *d), same);
             println!("{line}");
             record.push(&line)?;
             wrong += usize::from(measured.error > ALLOWED);
@@ -199,8 +199,8 @@ struct Measured {
 }
 
 /// Checks one iteration, and times iterations for about so many seconds.
-fn measure(place: &Place, data: &Dataset, start: &Mixture, wanted: &Parameters, seconds: f64) -> Result<Measured> {
-    let (engine, pinned) = place.open()?;
+fn measure(target: &Target, data: &Dataset, start: &Mixture, wanted: &Parameters, seconds: f64) -> Result<Measured> {
+    let (engine, pinned) = target.open()?;
     let mut rows = engine.load(data, Precision::F32, &shift::of_data(data))?;
     let mut iterate = |max_iter: usize| -> Result<(EmRun, f64)> {
         let options = EmOptions {
@@ -239,14 +239,14 @@ fn anonymous_mib() -> f64 {
 
 impl Measured {
     /// The record's line, in the order of [`COLUMNS`]. The floor is that of rows that all pass through the bus.
-    fn line(&self, place: &Place, (n, k, d): (usize, usize, usize), same: Option<bool>) -> String {
+    fn line(&self, target: &Target, (n, k, d): (usize, usize, usize), same: Option<bool>) -> String {
         let bytes = (4 * n * d) as f64;
         let rate = bytes / self.ms * 1e3;
         let or_empty = |v: Option<String>| v.unwrap_or_default();
-        let pinned = self.pinned.filter(|_| place.limit.is_some());
+        let pinned = self.pinned.filter(|_| target.limit.is_some());
         [
             "n".to_owned(),
-            place.series(),
+            target.series(),
             format!("{n},{k},{d}"),
             if self.error <= ALLOWED { "ok" } else { "wrong" }.to_owned(),
             format!("{:.4}", self.ms),

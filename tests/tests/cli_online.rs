@@ -63,7 +63,7 @@ fn options_that_make_no_sense_for_an_online_fit_are_refused() {
     let run = folder.gmm("fit x.csv -k 1 --batch 2");
     assert!(run.code == Some(2) && run.stderr.contains("--online"), "{}", run.stderr);
     folder.refuses("fit x.csv -k 1 --online --batch 0", 2, &["--batch", "at least 1"]);
-    folder.refuses("fit x.csv -k 1 --online --step 2", 2, &["kappa is 2", "from 0 to 1"]);
+    folder.refuses("fit x.csv -k 1 --online --step 2", 2, &["step is 2", "from 0 to 1"]);
 }
 
 #[test]

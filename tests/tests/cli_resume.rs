@@ -226,21 +226,21 @@ fn a_model_is_written_even_if_its_last_checkpoint_cannot_be() {
     let folder = rows();
     std::fs::create_dir(folder.path("gone")).unwrap();
     // The folder vanishes after the first save.
-    let fit = "$GMM fit x.npy -k 5 --tol 0 --max-iter 400 --device cpu --checkpoint gone/run.json -q -o m.json";
+    let fit = "$GMM fit x.csv -k 6 --tol 0 --max-iter 3000 --device cpu --checkpoint gone/run.json -q -o m.json";
     let script = format!("({fit}) & while [ ! -e gone/run.json ]; do sleep 0.01; done; rm -rf gone; wait $!");
     let run = folder.bash(&script);
     assert_eq!(run.code, Some(6), "{}", run.stderr);
-    assert_eq!(folder.json("m.json")["fit"]["iterations"], 400);
+    assert_eq!(folder.json("m.json")["fit"]["iterations"], 3000);
 }
 
 #[test]
 fn a_checkpoint_of_an_unfinished_fit_is_not_replaced_without_a_word() {
     let folder = rows();
-    let mut child = spawn(&folder, "fit x.npy -k 5 --tol 0 --max-iter 100000 --device cpu --checkpoint run.json");
+    let mut child = spawn(&folder, "fit x.csv -k 6 --tol 0 --max-iter 10000000 --device cpu --checkpoint run.json");
     wait_for("a checkpoint", || folder.path("run.json").exists());
     signal(&child, "KILL");
     child.wait().unwrap();
-    let again = folder.gmm("fit x.npy -k 5 --max-iter 2 --device cpu --checkpoint run.json").ok();
+    let again = folder.gmm("fit x.csv -k 6 --max-iter 2 --device cpu --checkpoint run.json").ok();
     assert!(
         again.stderr.contains("run.json holds an unfinished fit") && again.stderr.contains("--resume"),
         "{}",

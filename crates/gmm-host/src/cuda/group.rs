@@ -118,10 +118,12 @@ fn on_threads<A: Send, B: Send>(items: Vec<A>, work: impl Fn(A) -> Result<B, Err
         return items.into_iter().map(work).collect();
     }
     #[cfg(test)]
-    let fake = super::driver::fake::here();
+    let (fake, forced) = (super::driver::fake::here(), super::rows::sections::FORCED.get());
     let work = &|item| {
         #[cfg(test)]
         let _fake = fake.as_ref().map(|fake| fake.enter());
+        #[cfg(test)]
+        super::rows::sections::FORCED.set(forced);
         work(item)
     };
     thread::scope(|scope| {

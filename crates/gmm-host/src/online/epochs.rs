@@ -101,7 +101,7 @@ pub fn fit_online(
     Ok(Fit {
         mixture: run.mixture.clone(),
         summary: summary(&run, &evaluation, data.n_rows() as u64, options, place),
-        storage: storage(&run.mixture, precision),
+        storage: fit.storage().cloned().unwrap_or_else(|| storage(&run.mixture, precision)),
         warnings,
         elapsed: started.elapsed(),
         on_device: None,

@@ -19,7 +19,7 @@
 
 mod epochs;
 
-use gmm_model::{Mixture, Precision, Statistics, m_step};
+use gmm_model::{Mixture, Precision, RowStorage, Statistics, m_step};
 
 use crate::shift::Sample;
 use crate::{Data, Engine, Error, em, engine, hold, shift};
@@ -110,6 +110,8 @@ pub struct OnlineFit {
     statistics: Option<Statistics>,
     steps: u64,
     empty: Vec<usize>,
+    /// How the rows of the last batch were stored.
+    storage: Option<RowStorage>,
     options: OnlineOptions,
 }
 
@@ -120,7 +122,7 @@ impl OnlineFit {
     /// [`Error::Option`] if an option is out of range.
     pub fn new(start: Mixture, options: OnlineOptions) -> Result<Self, Error> {
         options.validate()?;
-        Ok(Self { mixture: start, statistics: None, steps: 0, empty: Vec::new(), options })
+        Ok(Self { mixture: start, statistics: None, steps: 0, empty: Vec::new(), storage: None, options })
     }
 
     /// A fit that goes on from a fitted mixture: as if one batch before had had the statistics that the mixture expects of
@@ -187,7 +189,7 @@ impl OnlineFit {
     }
 
     /// Loads the batch as [`fit`](crate::fit()) does, and makes one pass over it.
-    fn expectation(&self, engine: &dyn Engine, data: Data<'_>) -> Result<Statistics, Error> {
+    fn expectation(&mut self, engine: &dyn Engine, data: Data<'_>) -> Result<Statistics, Error> {
         engine::check_features(data.dim().1, self.mixture.n_features())?;
         let present = data.without_absent_rows();
         let data = present.as_ref().map_or(data, Data::from);
@@ -195,8 +197,14 @@ impl OnlineFit {
         shift::check_weights(data, asked)?;
         let sample = Sample::of(data)?;
         let at = sample.shift();
-        let (mut rows, _) = hold::for_fit(data, engine, asked, &sample, &at, self.options.reg_covar)?;
+        let (mut rows, precision) = hold::for_fit(data, engine, asked, &sample, &at, self.options.reg_covar)?;
+        self.storage = Some(RowStorage { precision, shift: at });
         rows.pass(&self.mixture)
+    }
+
+    /// How the rows of the last batch of this process were stored.
+    pub const fn storage(&self) -> Option<&RowStorage> {
+        self.storage.as_ref()
     }
 
     /// The current mixture.

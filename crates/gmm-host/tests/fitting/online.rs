@@ -172,8 +172,8 @@ fn an_error_leaves_the_online_fit_as_it_was() {
 fn options_out_of_range_are_refused() {
     let m = start(&overlapping(300, 2, 2, CovarianceType::Full).0, &FitOptions::new(2));
     for (options, part) in [
-        (OnlineOptions { kappa: 1.5, ..OnlineOptions::default() }, "kappa is 1.5"),
-        (OnlineOptions { kappa: f64::NAN, ..OnlineOptions::default() }, "kappa is NaN"),
+        (OnlineOptions { kappa: 1.5, ..OnlineOptions::default() }, "step is 1.5"),
+        (OnlineOptions { kappa: f64::NAN, ..OnlineOptions::default() }, "step is NaN"),
         (OnlineOptions { offset: -1.0, ..OnlineOptions::default() }, "offset is -1"),
         (OnlineOptions { reg_covar: -1.0, ..OnlineOptions::default() }, "reg_covar is -1"),
     ] {

@@ -34,7 +34,7 @@ const PIECE_BYTES: usize = 32 << 20;
 
 const WHAT: &str = "rows that pass through the GPU";
 
-/// A piece of the original rows on its way to the device.
+/// A piece of the original rows in flight to the device.
 struct Piece {
     /// Pinned words, of two `f32` or one `f64` each.
     host: Pinned<f64>,

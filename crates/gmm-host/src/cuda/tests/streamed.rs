@@ -12,7 +12,7 @@ use crate::{DISTANCE_ROWS, EvaluateOptions, FitOptions, fit_observed};
 /// Bytes for passes.
 const SPARE: usize = 1 << 20;
 
-/// Sections of so many rows on a test's own thread until dropped.
+/// Sections of `rows` rows on a test's own thread until dropped.
 struct SectionsOf;
 
 impl SectionsOf {
