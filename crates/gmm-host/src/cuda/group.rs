@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::thread;
 
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, Statistics};
 use ndarray::ArrayView2;
@@ -13,6 +12,7 @@ use super::launch::plan::ForcedPlan;
 use super::number::Number;
 use super::products::CudaMultiplier;
 use super::resident::CudaResident;
+use super::rows::threads::on_threads;
 use crate::cpu::few;
 use crate::em::{EmOptions, EmRun};
 use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding, check_features};
@@ -110,27 +110,6 @@ const TILE: usize = gmm_kernels::layout::TILE_ROWS as usize;
 fn shard_ranges(n: usize, devices: usize) -> Vec<Range<usize>> {
     let each = n.div_ceil(devices).next_multiple_of(TILE);
     (0..n).step_by(each).map(|start| start..n.min(start + each)).collect()
-}
-
-/// Runs `work` on each item, each on a thread of its own; the results in order.
-fn on_threads<A: Send, B: Send>(items: Vec<A>, work: impl Fn(A) -> Result<B, Error> + Sync) -> Result<Vec<B>, Error> {
-    if items.len() == 1 {
-        return items.into_iter().map(work).collect();
-    }
-    #[cfg(test)]
-    let (fake, forced) = (super::driver::fake::here(), super::rows::sections::FORCED.get());
-    let work = &|item| {
-        #[cfg(test)]
-        let _fake = fake.as_ref().map(|fake| fake.enter());
-        #[cfg(test)]
-        super::rows::sections::FORCED.set(forced);
-        work(item)
-    };
-    thread::scope(|scope| {
-        let started: Vec<_> = items.into_iter().map(|item| scope.spawn(move || work(item))).collect();
-        let done = started.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        done.collect::<Vec<_>>().into_iter().collect()
-    })
 }
 
 impl Engine for CudaGroup {

@@ -168,7 +168,7 @@ impl OnlineFit {
     /// fails, or if a covariance is not positive definite. Iterations in messages are steps.
     pub fn partial_fit<'a>(&mut self, engine: &dyn Engine, batch: impl Into<Data<'a>>) -> Result<OnlineStep, Error> {
         let step = self.steps + 1;
-        let found = self.expectation(engine, batch.into())?;
+        let (found, storage) = self.expectation(engine, batch.into())?;
         em::check(&found, usize::try_from(step).unwrap_or(usize::MAX))?;
         let (mean_log_likelihood, weight, rows) = (found.mean_log_likelihood(), found.total_weight, found.n_rows);
         let size = self.options.step_size(self.steps);
@@ -184,12 +184,12 @@ impl OnlineFit {
         let next = m_step(&sum, self.options.reg_covar, Some(&self.mixture))
             .map_err(|source| em::singular(source, usize::try_from(step).unwrap_or(usize::MAX)))?;
         self.statistics = Some(sum.recentred(next.mixture.means().to_owned())?);
-        (self.mixture, self.empty, self.steps) = (next.mixture, next.empty, step);
+        (self.mixture, self.empty, self.steps, self.storage) = (next.mixture, next.empty, step, Some(storage));
         Ok(OnlineStep { step, size, mean_log_likelihood, weight, rows })
     }
 
-    /// Loads the batch as [`fit`](crate::fit()) does, and makes one pass over it.
-    fn expectation(&mut self, engine: &dyn Engine, data: Data<'_>) -> Result<Statistics, Error> {
+    /// Loads the batch as [`fit`](crate::fit()) does, and makes one pass over it. Also returns how the rows were stored.
+    fn expectation(&self, engine: &dyn Engine, data: Data<'_>) -> Result<(Statistics, RowStorage), Error> {
         engine::check_features(data.dim().1, self.mixture.n_features())?;
         let present = data.without_absent_rows();
         let data = present.as_ref().map_or(data, Data::from);
@@ -198,8 +198,7 @@ impl OnlineFit {
         let sample = Sample::of(data)?;
         let at = sample.shift();
         let (mut rows, precision) = hold::for_fit(data, engine, asked, &sample, &at, self.options.reg_covar)?;
-        self.storage = Some(RowStorage { precision, shift: at });
-        rows.pass(&self.mixture)
+        Ok((rows.pass(&self.mixture)?, RowStorage { precision, shift: at }))
     }
 
     /// How the rows of the last batch of this process were stored.

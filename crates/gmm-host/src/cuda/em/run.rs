@@ -1,7 +1,6 @@
 //! Runs EM on a device, or on several that share the rows: tries the paths in order, and continues on the next one when a
 //! path loses precision or lacks memory.
 
-use std::thread;
 use std::time::Duration;
 
 use gmm_kernels::em::m_step::{Matrices, TRACE};
@@ -16,6 +15,7 @@ use super::workspace::Workspace;
 use crate::Error;
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
+use crate::cuda::rows::threads::on_threads;
 use crate::cuda::shape::Shape;
 use crate::em::{EmOptions, EmRun, OnDevice};
 
@@ -229,12 +229,7 @@ impl<T: Number> PathRun<'_, '_, T> {
         if !are_streamed {
             return all.map(one).try_for_each(|done| done);
         }
-        thread::scope(|scope| {
-            let started: Vec<_> = all.map(|member| scope.spawn(move || one(member))).collect();
-            let done =
-                started.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-            done.collect::<Vec<_>>().into_iter().collect()
-        })
+        on_threads(all.collect(), one).map(|_| ())
     }
 }
 

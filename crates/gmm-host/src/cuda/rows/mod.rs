@@ -14,6 +14,7 @@ pub(crate) mod passes;
 pub(crate) mod sections;
 mod source;
 mod streamed;
+pub(crate) mod threads;
 pub(crate) mod upload;
 pub(crate) mod workspace;
 
