@@ -37,7 +37,7 @@ impl RowSize {
         Self { count: data.n_rows(), bytes: number * data.n_features() }
     }
 
-    /// Bytes of so many rows.
+    /// Bytes of `rows` rows.
     const fn bytes(self, rows: u64) -> u64 {
         rows.saturating_mul(self.bytes as u64)
     }

@@ -76,7 +76,8 @@ class GaussianMixture(DensityMixin, BaseEstimator):
 
     device : str, default='auto'
         'auto' takes the first NVIDIA GPU or the CPU, whichever is expected to finish first; 'cpu'; 'cuda' or 'cuda:1',
-        an error if that GPU cannot be used; 'reference', a simple and slow implementation for checks.
+        an error if that GPU cannot be used; 'cuda:0,1' or 'cuda:all', several GPUs with a share of the rows each;
+        'reference', a simple and slow implementation for checks.
 
     precision : {'f32', 'f64', 'fast'}, default=None
         Precision in which rows are stored and multiplied; sums are always float64. None means the precision of the
