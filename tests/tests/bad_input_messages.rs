@@ -360,7 +360,7 @@ fn a_damaged_safetensors_model_is_bad_data_whichever_bit_it_was() {
     folder.gmm(&format!("fit {} -k 2 -o m.safetensors", data("old_faithful.csv"))).ok();
     let whole = folder.read("m.safetensors");
     let shown = folder.gmm("show m.safetensors").ok().stdout;
-    let text = String::from_utf8_lossy(&whole).into_owned();
+    let checksum = whole.windows(8).position(|bytes| bytes == b"checksum").unwrap();
     let head = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
     // Every byte of the numbers, and every third byte of the metadata.
     for at in (0..head).step_by(3).chain(head..whole.len()) {
@@ -371,7 +371,7 @@ fn a_damaged_safetensors_model_is_bad_data_whichever_bit_it_was() {
         if run.code == Some(0) {
             // Only a change in the name of the checksum field can go unnoticed.
             assert_eq!(run.stdout, shown, "byte {at}");
-            assert!(text[..head].find("checksum").is_some_and(|c| (c..c + 8).contains(&at)), "byte {at}");
+            assert!((checksum..checksum + 8).contains(&at), "byte {at}");
         } else {
             run.failed(3, &["y.safetensors"]);
         }

@@ -111,8 +111,7 @@ pub(crate) fn warn(table: &Table, console: &Console) {
     table.warnings.iter().for_each(|warning| console.warn(&warning.to_string()));
 }
 
-/// Reads files as one table. If it has all columns of `known`, in another order or with others, selects those of `known`
-/// and `options.last`.
+/// Reads files as one table. If it has more columns than `known`, selects those of `known` and `options.last`.
 fn read_known(files: &[PathBuf], known: &[String], options: &ReadOptions) -> anyhow::Result<JoinedTable> {
     match gmm_data::read_tables(files, options) {
         Ok(JoinedTable { table, parts }) => {
@@ -120,8 +119,8 @@ fn read_known(files: &[PathBuf], known: &[String], options: &ReadOptions) -> any
             let last = options.last.as_ref().and_then(|_| names.last());
             let once = |name: &String| names.iter().filter(|found| *found == name).count() == 1;
             let chosen: Vec<String> = known.iter().filter(|name| Some(*name) != last).chain(last).cloned().collect();
-            let is_same = names == chosen || !chosen.iter().all(once);
-            if is_same {
+            let is_wider = names.len() > chosen.len() && chosen.iter().all(once);
+            if !is_wider {
                 return Ok(JoinedTable { table, parts });
             }
             let name = parts.first().map_or_else(String::new, |part| part.path.clone());
