@@ -1,5 +1,5 @@
-//! `scale`: EM iterations over rows in memory, over rows that pass through a GPU because they exceed its memory, and over
-//! rows that several GPUs share.
+//! `scale`: EM iterations over rows in memory, over rows that pass through a GPU because they exceed its memory, and
+//! over rows that several GPUs share.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
@@ -18,8 +18,8 @@ use gmm_model::{CovarianceType, Dataset, Matrix, Mixture, Precision, m_step, ref
 
 use crate::definition::Shape;
 
-/// Distinct rows; the file repeats them. The reference's sums are exactly those of the distinct rows, times the number of
-/// repetitions.
+/// Distinct rows; the file repeats them. The reference's sums are exactly those of the distinct rows, times the number
+/// of repetitions.
 const DISTINCT: usize = 100_000;
 
 /// Largest error of a parameter after one iteration, relative to the largest entry of its array: rows are f32.
@@ -30,7 +30,8 @@ const COLUMNS: &str = "sweep,series,n,k,d,verdict,ms,floor_ms,gb_per_s,of_pinned
 /// Times EM iterations over more and more rows, on several engines.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Arguments {
-    /// Engines, the first with all rows in memory: cpu, cpu:mapped, cuda:0, cuda:0@8 (8 GiB of device memory), cuda:0,1.
+    /// Engines, the first with all rows in memory: cpu, cpu:mapped, cuda:0, cuda:0@8 (8 GiB of device memory),
+    /// cuda:0,1.
     #[arg(required = true)]
     engines: Vec<Target>,
     /// Numbers of rows: multiples of 100000.

@@ -1,7 +1,7 @@
 //! Bad input, rows 51 to 57: files and the process.
 //!
-//! Row 56, signals, is in `cli_process.rs` with the other behaviour of the process. Row 58, resuming against other data,
-//! is in `cli_resume.rs`. Row 59, fork after CUDA was opened, needs CUDA.
+//! Row 56, signals, is in `cli_process.rs` with the other behaviour of the process. Row 58, resuming against other
+//! data, is in `cli_resume.rs`. Row 59, fork after CUDA was opened, needs CUDA.
 
 use gmm_tests::{Folder, data, golden, npy};
 use serde_json::{Value, json};

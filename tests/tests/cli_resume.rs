@@ -1,4 +1,5 @@
-//! `gmm fit --checkpoint` and `--resume`: an interrupted fit ends with the bits of an undisturbed one. Row 58 of bad input.
+//! `gmm fit --checkpoint` and `--resume`: an interrupted fit ends with the bits of an undisturbed one. Row 58 of bad
+//! input.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};

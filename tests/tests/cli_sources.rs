@@ -191,7 +191,8 @@ fn inputs_that_do_not_fit_together_or_are_not_there_are_refused() {
 #[cfg(target_os = "linux")]
 #[test]
 fn memory_beside_spilled_rows_stays_within_the_limit() {
-    // 128 MB of rows with a limit of 8 MiB. RLIMIT_DATA counts what is allocated, and not mapped files (bash counts KiB).
+    // 128 MB of rows with a limit of 8 MiB. RLIMIT_DATA counts what is allocated, and not mapped files (bash counts
+    // KiB).
     let folder = Folder::new();
     folder.gmm("generate -n 1e6 -k 2 -d 16 -o x.parquet").ok();
     folder.gmm("convert x.parquet x.csv").ok();

@@ -74,8 +74,8 @@ fn ticks(peer: Option<u32>) -> Option<Ticks> {
     Some(Ticks { all, busy: all - spent.get(3)? - spent.get(4)?, own })
 }
 
-/// utime, stime, cutime and cstime of a process, fields 14 to 17 of proc_pid_stat(5). The name before them may contain blanks, and
-/// ends with `)`.
+/// utime, stime, cutime and cstime of a process, fields 14 to 17 of proc_pid_stat(5). The name before them may contain
+/// blanks, and ends with `)`.
 fn own_ticks(process: &str) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();

@@ -101,8 +101,8 @@ impl InputArgs {
 /// As [`InputArgs`], for commands whose other arguments follow the input.
 #[derive(Args)]
 pub(crate) struct OneInputArgs {
-    /// Input table: csv, tsv, txt, npy, npz (FILE.npz:NAME), parquet or arrow; - is standard input. A folder or a quoted
-    /// pattern ('part-*.parquet') is read as one table, with columns matched by name
+    /// Input table: csv, tsv, txt, npy, npz (FILE.npz:NAME), parquet or arrow; - is standard input. A folder or a
+    /// quoted pattern ('part-*.parquet') is read as one table, with columns matched by name
     input: PathBuf,
     #[command(flatten)]
     table: TableArgs,
@@ -206,8 +206,8 @@ pub(crate) struct ReadingArgs {
     /// in `--separator ';'` [default: detected from the first lines]
     #[arg(long, value_name = "C", help_heading = "Reading")]
     separator: Option<Separator>,
-    /// Decimal separator of a text file: a point or a comma, as in `--separator ';' --decimal ,` [default: detected from
-    /// the first lines]
+    /// Decimal separator of a text file: a point or a comma, as in `--separator ';' --decimal ,` [default: detected
+    /// from the first lines]
     #[arg(long, value_name = ".|,", help_heading = "Reading")]
     decimal: Option<Decimal>,
     /// Input format, regardless of the file name: csv, tsv, txt, npy, npz, parquet or arrow, as in `--format csv`
@@ -220,9 +220,9 @@ pub(crate) struct ReadingArgs {
         help_heading = "Reading"
     )]
     format: Option<Format>,
-    /// Limit of the memory for rows, such as 8GiB or 500M, on the host and on each GPU. Rows beyond it are in a temporary
-    /// file on the host (in TMPDIR, if set), and pass through the GPU in every pass [default: half of the free memory of
-    /// the host; the free memory of each GPU]
+    /// Limit of the memory for rows, such as 8GiB or 500M, on the host and on each GPU. Rows beyond it are in a
+    /// temporary file on the host (in TMPDIR, if set), and pass through the GPU in every pass [default: half of the
+    /// free memory of the host; the free memory of each GPU]
     #[arg(long, value_name = "SIZE", value_parser = gmm_data::parse_size, help_heading = "Reading")]
     pub(crate) memory: Option<u64>,
 }
@@ -265,8 +265,8 @@ impl Words {
 /// The compute engine, its threads and its precision.
 #[derive(Args, Clone)]
 pub(crate) struct EngineArgs {
-    /// Compute engine: auto (a GPU or the CPU, whichever is expected to finish first), cpu, reference (slow, for checks),
-    /// cuda or cuda:I (GPU number I), cuda:I,J,.. or cuda:all (several GPUs, each with a share of the rows)
+    /// Compute engine: auto (a GPU or the CPU, whichever is expected to finish first), cpu, reference (slow, for
+    /// checks), cuda or cuda:I (GPU number I), cuda:I,J,.. or cuda:all (several GPUs, each with a share of the rows)
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: Device,
     /// Number of CPU threads; 0 means `RAYON_NUM_THREADS` if set, else `OMP_NUM_THREADS`, else one per core

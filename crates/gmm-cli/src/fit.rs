@@ -68,9 +68,9 @@ pub(crate) struct FitArgs {
     /// Save the state of the fit to this model file every three seconds, on Ctrl-C, and at the end
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
-    /// Continue the fit that wrote this checkpoint, and save to it again. The result is that of an uninterrupted fit: on
-    /// the CPU to the bit, on a GPU within rounding. Options that are left out are those of the checkpoint. --max-iter and
-    /// --tol may change, --n-init may grow, and output options are free
+    /// Continue the fit that wrote this checkpoint, and save to it again. The result is that of an uninterrupted fit:
+    /// on the CPU to the bit, on a GPU within rounding. Options that are left out are those of the checkpoint.
+    /// --max-iter and --tol may change, --n-init may grow, and output options are free
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     #[command(flatten)]
@@ -312,8 +312,8 @@ pub(crate) fn tuned(tuning: Option<&Tuning>, engine: &dyn Engine, console: &Cons
     }
 }
 
-/// Fits from `state` while showing the progress and writing the checkpoint; stops at a signal. Also returns the error if
-/// the checkpoint of the finished fit could not be written: the model is written before it is reported.
+/// Fits from `state` while showing the progress and writing the checkpoint; stops at a signal. Also returns the error
+/// if the checkpoint of the finished fit could not be written: the model is written before it is reported.
 fn observed(
     mut checkpoint: Option<Checkpoint>,
     state: FitState,

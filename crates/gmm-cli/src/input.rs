@@ -127,8 +127,8 @@ fn read_known(files: &[PathBuf], known: &[String], options: &ReadOptions) -> any
             let table = table.select_within(&chosen, options.memory).map_err(|problem| in_table(&name, problem))?;
             Ok(JoinedTable { table, parts })
         }
-        // Another column than the known ones may hold text, or be in some files only: read again without it. A pipe cannot
-        // be read twice.
+        // Another column than the known ones may hold text, or be in some files only: read again without it. A pipe
+        // cannot be read twice.
         Err(error) if files.iter().all(|path| path.is_file()) => {
             let only = ReadOptions { columns: Some(known.to_vec()), ..options.clone() };
             gmm_data::read_tables(files, &only).map_err(|_| error.into())

@@ -120,8 +120,8 @@ pub(crate) struct McmcArgs {
     json: bool,
 }
 
-/// Evaluations of the likelihood for which `--device auto` chooses: always as many, so that a resumed run with more draws
-/// keeps its engine.
+/// Evaluations of the likelihood for which `--device auto` chooses: always as many, so that a resumed run with more
+/// draws keeps its engine.
 const EVALUATIONS: f64 = 20_000.0;
 
 fn sampler(word: &str) -> Result<Sampler, String> {

@@ -156,8 +156,8 @@ fn line(opened: &Opened) -> String {
     format!("{} ({})", opened.engine.name(), opened.engine.description())
 }
 
-/// An engine and its precision in one line, for the summary of a fit. `-v` prints the estimates, `gmm doctor` the reason
-/// why no GPU can be used.
+/// An engine and its precision in one line, for the summary of a fit. `-v` prints the estimates, `gmm doctor` the
+/// reason why no GPU can be used.
 pub(crate) fn describe(opened: &Opened, device: Device, precision: &str) -> String {
     let text = format!("{}, {precision}", line(opened));
     match device {

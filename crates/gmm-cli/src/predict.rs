@@ -57,7 +57,8 @@ pub(crate) fn run(args: &PredictArgs, console: &Console) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the responsibilities, `(n, k)`: many of them a chunk of rows at a time, so that memory for one chunk suffices.
+/// Writes the responsibilities, `(n, k)`: many of them a chunk of rows at a time, so that memory for one chunk
+/// suffices.
 fn write_proba(
     path: &Path,
     mixture: &Mixture,

@@ -62,8 +62,8 @@ impl Input {
     pub(crate) fn map(&self, start: u64, len: u64) -> Option<Bytes> {
         let Self::Disk(file, end) = self else { return None };
         let len = start.checked_add(len).filter(|last| last <= end).and(usize::try_from(len).ok())?;
-        // SAFETY: the map is read-only, and any bytes are valid. Another program that writes to the file or truncates it
-        // meanwhile has the effects that `read_table` documents.
+        // SAFETY: the map is read-only, and any bytes are valid. Another program that writes to the file or truncates
+        // it meanwhile has the effects that `read_table` documents.
         let map = unsafe { MmapOptions::new().offset(start).len(len).map(file.as_ref()) }.ok()?;
         Some(Bytes::from_owner(map))
     }

@@ -52,8 +52,8 @@ impl Limit {
 }
 
 /// Bytes that the numbers of a table may take in memory if `given` is the limit that the user gave
-/// ([`ReadOptions::memory`](crate::ReadOptions::memory)): the given bytes as far as they are free, else half of the free
-/// memory. `None` if neither is known.
+/// ([`ReadOptions::memory`](crate::ReadOptions::memory)): the given bytes as far as they are free, else half of the
+/// free memory. `None` if neither is known.
 pub fn memory_limit(given: Option<u64>) -> Option<u64> {
     match (given, available()) {
         (Some(given), Some(free)) => Some(given.min(free)),
@@ -111,7 +111,8 @@ pub(crate) fn reserve<T>(values: &mut Vec<T>, more: usize, what: &str) -> Result
 /// # Errors
 /// [`Problem::Memory`] if they do not fit. Nothing is allocated then.
 pub(crate) fn zeros<T: Clone + Default>(count: usize, what: &str) -> Result<Vec<T>, Problem> {
-    // `vec!` is the only way to zeroed pages, and aborts the program if it fails: the same reservation must succeed first.
+    // `vec!` is the only way to zeroed pages, and aborts the program if it fails: the same reservation must succeed
+    // first.
     reserve(&mut Vec::<T>::new(), count, what)?;
     Ok(vec![T::default(); count])
 }
@@ -127,7 +128,8 @@ pub(crate) fn read_all(reader: impl Read, expected: usize, what: &str) -> Result
     Ok(bytes)
 }
 
-/// Appends up to `len` bytes of a reader, fewer only if it ends before. Memory is reserved for the bytes that there are.
+/// Appends up to `len` bytes of a reader, fewer only if it ends before. Memory is reserved for the bytes that there
+/// are.
 ///
 /// # Errors
 /// As [`read_all`].

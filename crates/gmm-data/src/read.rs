@@ -38,8 +38,9 @@ pub struct ReadOptions {
     /// The format. `None` detects it: by the extension, or for a stream by the first bytes.
     pub format: Option<Format>,
     /// Bytes of memory that the matrix may take. A larger one is written to a temporary file without a name, which is
-    /// mapped into memory, in the folder `TMPDIR` or the system's; its values have the same bits. `None` allows half of the
-    /// free memory, and all of it if no temporary file can be written. See also [`memory_limit`](crate::memory_limit).
+    /// mapped into memory, in the folder `TMPDIR` or the system's; its values have the same bits. `None` allows half of
+    /// the free memory, and all of it if no temporary file can be written. See also
+    /// [`memory_limit`](crate::memory_limit).
     pub memory: Option<u64>,
 }
 
@@ -56,13 +57,13 @@ const BUFFER: usize = 1 << 18;
 /// of numbers are decoded, and lists of equal length become columns `name[0]`, `name[1]`, ... The columns of a pandas
 /// index are left out unless `columns` selects them.
 ///
-/// An npy file of native `f4` or `f8` in C order, of 1 MiB or more, is not read but mapped into memory if it is a regular
-/// file and all columns are selected in their order. The matrix then keeps the file open, and takes no memory of its own;
-/// renaming, replacing or deleting the file does not affect it. But until the matrix is dropped, a program that writes
-/// into the same file changes its values (so that even a checked [`Dataset`](gmm_model::Dataset) may come to hold NaN),
-/// and one that truncates it ends this process with SIGBUS at the next access. If the file may be written to meanwhile,
-/// open it yourself and use [`read_stream`], which copies. Record batches of 16 MiB or more in an Arrow file are mapped while
-/// they are decoded, to the same effect.
+/// An npy file of native `f4` or `f8` in C order, of 1 MiB or more, is not read but mapped into memory if it is a
+/// regular file and all columns are selected in their order. The matrix then keeps the file open, and takes no memory
+/// of its own; renaming, replacing or deleting the file does not affect it. But until the matrix is dropped, a program
+/// that writes into the same file changes its values (so that even a checked [`Dataset`](gmm_model::Dataset) may come
+/// to hold NaN), and one that truncates it ends this process with SIGBUS at the next access. If the file may be written
+/// to meanwhile, open it yourself and use [`read_stream`], which copies. Record batches of 16 MiB or more in an Arrow
+/// file are mapped while they are decoded, to the same effect.
 ///
 /// # Errors
 /// [`FileError`] with the place: line and column of text, byte offset of npy, row and column of parquet and Arrow.
@@ -88,11 +89,11 @@ pub fn read_table(path: impl AsRef<Path>, options: &ReadOptions) -> Result<Table
 /// # Errors
 /// As [`read_table`].
 ///
-/// Cost: as [`read_table`]. In addition, npz, parquet and Arrow's file form are buffered whole in memory beside the matrix,
-/// because they must be read out of order, and of Arrow's stream form a record batch at a time; npy in Fortran order is
-/// held twice. What is held beside the matrix goes to a temporary file if it exceeds an eighth of
-/// [`ReadOptions::memory`], or 64 MiB if that is `None`. For text it peaks an eighth above the matrix, or at twice the matrix where the
-/// allocator has to move it as it grows.
+/// Cost: as [`read_table`]. In addition, npz, parquet and Arrow's file form are buffered whole in memory beside the
+/// matrix, because they must be read out of order, and of Arrow's stream form a record batch at a time; npy in Fortran
+/// order is held twice. What is held beside the matrix goes to a temporary file if it exceeds an eighth of
+/// [`ReadOptions::memory`], or 64 MiB if that is `None`. For text it peaks an eighth above the matrix, or at twice the
+/// matrix where the allocator has to move it as it grows.
 pub fn read_stream(reader: impl Read, name: &str, options: &ReadOptions) -> Result<Table, FileError> {
     from_stream(reader, None, options.format, options).map(|table| table.of(name)).map_err(|fault| fault.in_named(name))
 }

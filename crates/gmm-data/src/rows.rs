@@ -56,11 +56,12 @@ impl RowGatherer {
         self.n as u128 * self.d as u128 * size
     }
 
-    /// Appends rows. The matrix becomes `f64` with the first rows that are. Cost: one copy; none for the first rows if they
-    /// are in memory and belong to no one else.
+    /// Appends rows. The matrix becomes `f64` with the first rows that are. Cost: one copy; none for the first rows if
+    /// they are in memory and belong to no one else.
     ///
     /// # Errors
-    /// [`Problem::Text`] if the number of columns differs; [`Problem::Memory`] or [`Problem::Disk`] if there is no room.
+    /// [`Problem::Text`] if the number of columns differs; [`Problem::Memory`] or [`Problem::Disk`] if there is no
+    /// room.
     pub fn push(&mut self, rows: Matrix) -> Result<(), Problem> {
         self.push_columns(rows, None)
     }

@@ -58,8 +58,8 @@ pub fn placed(parts: &[FilePart], error: DataError) -> (DataError, Option<&FileP
 }
 
 /// Resolves inputs to files: a folder to all files in it whose extension names a format, a pattern with `*`, `?` or
-/// `[..]` to the files that match, each sorted by the bytes of their names; anything else is kept. Hidden files are left
-/// out, and a file whose name is a pattern stands for itself. `FILE.npz:NAME` may be a pattern too.
+/// `[..]` to the files that match, each sorted by the bytes of their names; anything else is kept. Hidden files are
+/// left out, and a file whose name is a pattern stands for itself. `FILE.npz:NAME` may be a pattern too.
 ///
 /// # Errors
 /// [`FileError`] if a folder or pattern gives no file, or cannot be read.
@@ -139,7 +139,8 @@ fn bytes(path: &Path) -> &[u8] {
 /// As [`read_table`]; and if a file lacks a column of the first or has others, with the name of both.
 ///
 /// Cost: as [`read_table`] for each file, and one copy of its values. Memory: the matrix within
-/// [`ReadOptions::memory`], and up to an eighth of it beside: a file whose matrix is larger goes through a temporary file.
+/// [`ReadOptions::memory`], and up to an eighth of it beside: a file whose matrix is larger goes through a temporary
+/// file.
 pub fn read_tables<P: AsRef<Path>>(paths: &[P], options: &ReadOptions) -> Result<JoinedTable, FileError> {
     let paths: Vec<&Path> = paths.iter().map(AsRef::as_ref).collect();
     if let [path] = paths[..] {
@@ -206,8 +207,8 @@ impl Joining {
         Ok(())
     }
 
-    /// The options for later files if columns were chosen, by number or otherwise: the names that they have in the first
-    /// file with names.
+    /// The options for later files if columns were chosen, by number or otherwise: the names that they have in the
+    /// first file with names.
     fn by_name(&self, options: &ReadOptions) -> Option<ReadOptions> {
         let (_, names) = self.named.as_ref().filter(|_| options.columns.is_some())?;
         let exact = |name: &String| format!("\"{name}\"");

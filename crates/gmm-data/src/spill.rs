@@ -25,8 +25,8 @@ impl<T: Pod> Spilled<T> {
     /// Writes `values` to a new file, with room for `capacity` values in all, at least one. `what` is for errors.
     ///
     /// # Errors
-    /// [`Problem::Disk`] if the disk has no room or no file can be created; [`Problem::Memory`] if the address space does
-    /// not suffice for the map.
+    /// [`Problem::Disk`] if the disk has no room or no file can be created; [`Problem::Memory`] if the address space
+    /// does not suffice for the map.
     pub(crate) fn new(values: &[T], capacity: usize, what: &str) -> Result<Self, Problem> {
         let folder = folder();
         let bytes = bytes_of::<T>(capacity.max(1));

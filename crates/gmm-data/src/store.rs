@@ -51,7 +51,8 @@ impl<T: Cell> Store<T> {
         Self { cells: Cells::Memory(values), limit, what }
     }
 
-    /// Moves the first `used` values to a new list of that many and `more` values, the others 0 where they are in memory.
+    /// Moves the first `used` values to a new list of that many and `more` values, the others 0 where they are in
+    /// memory.
     fn zeros_after(&mut self, used: usize, more: usize) -> Result<(), Problem> {
         let count = used.saturating_add(more);
         if let Cells::Memory(values) = &self.cells
@@ -137,8 +138,8 @@ impl<T: Cell> Store<T> {
         Ok(())
     }
 
-    /// Makes room for more values after the first `used`, which are kept: for `least`, and if there is too little of it,
-    /// for `more`. The room belongs to the values, and holds anything.
+    /// Makes room for more values after the first `used`, which are kept: for `least`, and if there is too little of
+    /// it, for `more`. The room belongs to the values, and holds anything.
     ///
     /// # Errors
     /// As [`reserve`](Self::reserve).

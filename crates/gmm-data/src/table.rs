@@ -84,8 +84,9 @@ impl Table {
         Ok(Self { matrix, names: self.names_of(&indices), warnings: self.warnings.clone(), storage: Storage::Memory })
     }
 
-    /// As [`select`](Self::select), where `memory` limits the copy as [`ReadOptions::memory`](crate::ReadOptions::memory)
-    /// does. If all columns are selected in their order, nothing is copied.
+    /// As [`select`](Self::select), where `memory` limits the copy as
+    /// [`ReadOptions::memory`](crate::ReadOptions::memory) does. If all columns are selected in their order, nothing is
+    /// copied.
     ///
     /// # Errors
     /// As [`select`](Self::select); [`Problem::Memory`] or [`Problem::Disk`] if there is no room for the copy.
@@ -112,13 +113,13 @@ impl Table {
         Ok(column)
     }
 
-    /// Removes the last column, where [`ReadOptions::last`](crate::ReadOptions::last) puts it, and returns the others and
-    /// its values. Values in memory are moved in place; others are copied, within `memory` as
+    /// Removes the last column, where [`ReadOptions::last`](crate::ReadOptions::last) puts it, and returns the others
+    /// and its values. Values in memory are moved in place; others are copied, within `memory` as
     /// [`ReadOptions::memory`](crate::ReadOptions::memory) defines it.
     ///
     /// # Errors
-    /// [`ColumnError::None`] if no column would be left; [`Problem::Memory`] or [`Problem::Disk`] if there is no room for
-    /// the copy.
+    /// [`ColumnError::None`] if no column would be left; [`Problem::Memory`] or [`Problem::Disk`] if there is no room
+    /// for the copy.
     pub fn split_last(self, memory: Option<u64>) -> Result<(Self, Vec<f64>), Problem> {
         self.check_others()?;
         let last = self.n_columns() - 1;

@@ -197,8 +197,8 @@ pub fn run(
     go_on(rows, EmRun::new(start), options, progress, observer)
 }
 
-/// As [`run`], from a run that may have made iterations already. Each pass depends only on the mixture before it, so a run
-/// that was stopped and goes on gives the bits of an undisturbed one. For loops on a device see [`iterate`].
+/// As [`run`], from a run that may have made iterations already. Each pass depends only on the mixture before it, so a
+/// run that was stopped and goes on gives the bits of an undisturbed one. For loops on a device see [`iterate`].
 ///
 /// # Errors
 /// As for [`run`].

@@ -231,10 +231,10 @@ pub fn fit_observed<'a>(
 
 /// Continues a fit from a state that [`Iteration::save`](crate::Iteration::save) recorded, or from [`Fit::state`].
 ///
-/// With the same data, options and engine the result has the bits of an undisturbed fit, if the host makes the iterations,
-/// as on the CPU. A loop on a GPU continues from parameters that were copied to the host, which can round them: the
-/// result then agrees with that of an undisturbed fit up to rounding. Data and options are not compared with those of the
-/// state: the caller does that.
+/// With the same data, options and engine the result has the bits of an undisturbed fit, if the host makes the
+/// iterations, as on the CPU. A loop on a GPU continues from parameters that were copied to the host, which can round
+/// them: the result then agrees with that of an undisturbed fit up to rounding. Data and options are not compared with
+/// those of the state: the caller does that.
 ///
 /// `max_iter` and `tol` may differ. They apply to the running restart and to those after it, and completed restarts
 /// stay as they are. A state at the end of a fit first continues its best restart, if that has neither converged by

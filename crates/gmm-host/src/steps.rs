@@ -1,8 +1,8 @@
 //! Runs an EM iteration in separate steps, for data in several files or on several machines: [`pass()`] over each part,
 //! [`Statistics::sum`], then [`maximise`].
 //!
-//! With the same [`RowStorage`], start, thread count and instruction set, this gives the bits of a [`fit`](crate::fit())
-//! on the CPU engine of a data set with those parts.
+//! With the same [`RowStorage`], start, thread count and instruction set, this gives the bits of a
+//! [`fit`](crate::fit()) on the CPU engine of a data set with those parts.
 
 use gmm_model::{MStep, Mixture, Precision, RowStorage, Statistics, StatisticsError, m_step};
 
@@ -22,8 +22,8 @@ impl PassRows {
     /// there are others.
     ///
     /// # Errors
-    /// [`Error::Features`] if the storage is for another number of columns; [`Error::Option`] if row weights are outside
-    /// the range of its precision; [`Error::Memory`]; any error of the device.
+    /// [`Error::Features`] if the storage is for another number of columns; [`Error::Option`] if row weights are
+    /// outside the range of its precision; [`Error::Memory`]; any error of the device.
     pub fn new<'a>(engine: &dyn Engine, data: impl Into<Data<'a>>, storage: &RowStorage) -> Result<Self, Error> {
         let data = data.into();
         check_features(data.dim().1, storage.shift.len())?;

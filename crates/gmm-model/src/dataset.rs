@@ -321,8 +321,8 @@ impl Dataset {
     }
 
     /// Divides the rows into consecutive parts, such as the files that they were read from; `starts` are the first rows
-    /// of the parts after the first. The CPU engine takes sums per part and adds them in order, so that the sums of files
-    /// that were processed one by one, added in the same order, have the same bits.
+    /// of the parts after the first. The CPU engine takes sums per part and adds them in order, so that the sums of
+    /// files that were processed one by one, added in the same order, have the same bits.
     ///
     /// # Panics
     /// If the starts do not rise strictly from 1 to less than `n`.
@@ -336,9 +336,9 @@ impl Dataset {
         self
     }
 
-    /// Asks engines on the host to read the rows where they are in every pass, and to make no copy of them in a layout of
-    /// their own. A pass then takes longer, with the same bits. For rows beside whose memory a copy has no room, such as
-    /// those in a mapped file.
+    /// Asks engines on the host to read the rows where they are in every pass, and to make no copy of them in a layout
+    /// of their own. A pass then takes longer, with the same bits. For rows beside whose memory a copy has no room,
+    /// such as those in a mapped file.
     #[must_use]
     pub const fn kept_in_place(mut self) -> Self {
         self.in_place = true;
@@ -373,7 +373,8 @@ impl Dataset {
         }
     }
 
-    /// A copy of only the rows of positive weight; `None` if all rows have positive weight. Parts without such rows vanish.
+    /// A copy of only the rows of positive weight; `None` if all rows have positive weight. Parts without such rows
+    /// vanish.
     pub fn without_absent_rows(&self) -> Option<Self> {
         let weights = self.weights.as_ref()?;
         let present: Vec<usize> = (0..weights.len()).filter(|&row| weights[row] > 0.0).collect();

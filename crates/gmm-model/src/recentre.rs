@@ -9,9 +9,9 @@ impl Statistics {
     /// The statistics about other centres, `(k, d)`.
     ///
     /// With `δ` the move of a centre and `z' = z − δ`: `Σ r z' = Σ r z − δ Σ r`, and
-    /// `Σ r z' z'ᵀ = Σ r z zᵀ − δ (Σ r z')ᵀ − (Σ r z) δᵀ`. The algebra is exact, and the rounding error is a few eps of the
-    /// moments about the more distant of the two centres. Nothing else cancels: for centres that move to the weighted
-    /// mean, as in EM, `Σ r z'` is 0 up to rounding.
+    /// `Σ r z' z'ᵀ = Σ r z zᵀ − δ (Σ r z')ᵀ − (Σ r z) δᵀ`. The algebra is exact, and the rounding error is a few eps of
+    /// the moments about the more distant of the two centres. Nothing else cancels: for centres that move to the
+    /// weighted mean, as in EM, `Σ r z'` is 0 up to rounding.
     ///
     /// Cost: `2*k*d²` flops (full and tied).
     ///
@@ -57,8 +57,8 @@ impl Statistics {
         self
     }
 
-    /// The statistics, about its means, that a mixture expects of rows of its own of total weight 1. The M-step of them,
-    /// with the same `reg_covar`, is the mixture. `n_rows` and the log-likelihood are 0.
+    /// The statistics, about its means, that a mixture expects of rows of its own of total weight 1. The M-step of
+    /// them, with the same `reg_covar`, is the mixture. `n_rows` and the log-likelihood are 0.
     pub fn expected(mixture: &Mixture, reg_covar: f64) -> Self {
         let (k, d) = mixture.means().dim();
         let kind = mixture.covariance_type();

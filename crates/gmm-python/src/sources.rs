@@ -113,8 +113,8 @@ where
     };
     let keeper = Bound::new(py, RowsKeeper { _rows: kept.into(), is_spilled })?.into_any();
     let view: ArrayView2<'_, T> = rows.view();
-    // SAFETY: `keeper`, which becomes the array's base object, shares ownership of the map that `rows` views. The map is
-    // never written to: the array is made read-only.
+    // SAFETY: `keeper`, which becomes the array's base object, shares ownership of the map that `rows` views. The map
+    // is never written to: the array is made read-only.
     let array = unsafe { PyArray2::borrow_from_array(&view, keeper) }.into_any();
     array.call_method1("setflags", (false,))?;
     Ok(array)

@@ -160,7 +160,8 @@ impl Loadable {
 
 #[pymethods]
 impl Held {
-    /// `storage` is `(precision, shift)`; `passes` is the expected number of passes, by which `auto` chooses the engine.
+    /// `storage` is `(precision, shift)`; `passes` is the expected number of passes, by which `auto` chooses the
+    /// engine.
     #[new]
     #[pyo3(signature = (rows, place, storage, passes, weights=None))]
     fn new(

@@ -23,8 +23,8 @@ pub(crate) struct Basis {
     columns: usize,
     /// Precision of the values, before that of the engine.
     values: String,
-    /// A hash of shape, values and row weights in hexadecimal, and one of the first rows of the files if there are several,
-    /// since sums are taken per file. JSON's numbers cannot hold 64 bits everywhere.
+    /// A hash of shape, values and row weights in hexadecimal, and one of the first rows of the files if there are
+    /// several, since sums are taken per file. JSON's numbers cannot hold 64 bits everywhere.
     fingerprint: String,
     /// Name of the engine, as `--device` takes it.
     engine: String,
@@ -145,8 +145,8 @@ fn fingerprint(data: &Dataset) -> anyhow::Result<String> {
 }
 
 impl Saved {
-    /// The options to continue with: those of the checkpoint, and the limits `--n-init`, `--max-iter` and `--tol` if they
-    /// are among the options that the user `given`.
+    /// The options to continue with: those of the checkpoint, and the limits `--n-init`, `--max-iter` and `--tol` if
+    /// they are among the options that the user `given`.
     ///
     /// # Errors
     /// [`Failure::Usage`] if another given option differs from that of the checkpoint.

@@ -62,8 +62,8 @@ impl Plan {
     }
 
     /// Collects the parts of a file, each decoded by one thread into its own rows of the matrix. `rows` are the numbers
-    /// of rows that the file declares for the parts, `part_bytes` the memory to decode the largest; `decode` passes on the
-    /// batches of one part.
+    /// of rows that the file declares for the parts, `part_bytes` the memory to decode the largest; `decode` passes on
+    /// the batches of one part.
     ///
     /// `None` if that is not possible, does not pay, or fails for any reason. Then the file must be read with
     /// [`collect`](Self::collect), and the error is the one found there: the first in the order of the rows.

@@ -35,8 +35,8 @@ impl Decoder {
         Self { schema, projection, arrow }
     }
 
-    /// Checks a message with a body of the given length, and the body itself if it is known. `None` for a dictionary that
-    /// is not needed.
+    /// Checks a message with a body of the given length, and the body itself if it is known. `None` for a dictionary
+    /// that is not needed.
     pub(super) fn check(&self, message: &Message<'_>, body: (Option<&[u8]>, u64)) -> Result<Option<Contents>, Fault> {
         if let Some(batch) = message.header_as_record_batch() {
             let wanted = |i| self.projection.binary_search(&i).is_ok();

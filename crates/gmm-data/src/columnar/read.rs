@@ -91,8 +91,8 @@ pub(crate) fn read_arrow(input: &Input, options: &ReadOptions) -> Result<Table, 
     contained(|| super::ipc::read(input, options))
 }
 
-/// Reads Arrow IPC from a stream: message by message if it has the stream form, else (the file form is read from its end)
-/// from a copy in memory.
+/// Reads Arrow IPC from a stream: message by message if it has the stream form, else (the file form is read from its
+/// end) from a copy in memory.
 pub(crate) fn read_arrow_stream(mut reader: impl BufRead, options: &ReadOptions) -> Result<Table, Fault> {
     if reader.fill_buf()?.starts_with(&CONTINUATION) {
         contained(|| super::ipc_stream::read(reader, options))

@@ -1,7 +1,7 @@
 //! The state of a program inside a model file: a checkpoint that is a model to every other reader.
 //!
-//! The state is a further field, `state`. In the JSON form `checksum` follows as the last field: the SHA-256 of all text
-//! before it. The checksum of the safetensors form covers the state like the other fields.
+//! The state is a further field, `state`. In the JSON form `checksum` follows as the last field: the SHA-256 of all
+//! text before it. The checksum of the safetensors form covers the state like the other fields.
 
 use std::io::Write;
 use std::path::Path;

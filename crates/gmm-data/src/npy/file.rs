@@ -1,4 +1,5 @@
-//! Reads the values of a regular npy file: only the bytes of the selected columns where they are contiguous, on all cores.
+//! Reads the values of a regular npy file: only the bytes of the selected columns where they are contiguous, on all
+//! cores.
 
 use super::grid::Grid;
 use super::header::Header;

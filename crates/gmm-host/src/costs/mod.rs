@@ -3,7 +3,8 @@
 //! A GPU multiplies a hundred times as fast as a few cores, but a process needs a third of a second to open one. So
 //! small work goes to the CPU, without opening the driver, and large work to the GPU. Near the border both take about
 //! as long, and the estimates need not be better than that. What differs most between machines is measured and
-//! stored beside the autotune results: how fast the CPU is (once), and how long the GPU takes to open (the shortest time).
+//! stored beside the autotune results: how fast the CPU is (once), and how long the GPU takes to open (the shortest
+//! time).
 
 #[cfg(feature = "cuda")]
 pub(crate) mod measured;

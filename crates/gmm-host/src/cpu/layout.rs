@@ -77,7 +77,8 @@ enum Cells<T> {
 
 impl<T: Real> Layout<T> {
     /// Copies a data set in one pass, which needs `n*d*size_of::<T>()` bytes plus a sixteenth, rounded up to whole
-    /// blocks; or keeps a reference to its rows if that is more than `most_copied` bytes, or if the data set asks for it.
+    /// blocks; or keeps a reference to its rows if that is more than `most_copied` bytes, or if the data set asks for
+    /// it.
     pub(crate) fn new(data: &Dataset, shift: &[f64], most_copied: u128) -> Result<Self, Error> {
         let (n, d) = (data.n_rows(), shift.len());
         if ((n * d * size_of::<T>()) as u128 > most_copied || data.is_kept_in_place())

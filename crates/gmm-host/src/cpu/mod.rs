@@ -89,8 +89,8 @@ impl CpuEngine {
         Ok(Self { pool: Arc::new(pool), machine, most_copied: layout::MOST_COPIED })
     }
 
-    /// As [`new`](Self::new), but without copies of rows whatever their size, as for rows of more than 256 MiB: each pass
-    /// then takes longer, and no memory is needed beside the rows. The results have the same bits.
+    /// As [`new`](Self::new), but without copies of rows whatever their size, as for rows of more than 256 MiB: each
+    /// pass then takes longer, and no memory is needed beside the rows. The results have the same bits.
     ///
     /// # Errors
     /// As for [`new`](Self::new).

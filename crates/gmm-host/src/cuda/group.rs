@@ -23,9 +23,9 @@ use crate::{CpuEngine, CudaEngine, Engine, Error, EvaluateOptions, Evaluation, F
 /// Several NVIDIA GPUs of this machine, each with a contiguous share of the rows.
 ///
 /// Sums of the shares are added in the order of the devices, so the same devices give the same bits; another number of
-/// devices agrees within rounding. EM runs on the devices: in each iteration they exchange their sums through host memory,
-/// which takes some 20 µs plus the time of the copies, and each makes the M-step. So several devices pay for millions of
-/// rows. Other passes run on all devices at once, one host thread each.
+/// devices agrees within rounding. EM runs on the devices: in each iteration they exchange their sums through host
+/// memory, which takes some 30 µs plus the time of the copies, and each makes the M-step. So several devices pay for
+/// millions of rows. Other passes run on all devices at once, one host thread each.
 #[derive(Clone)]
 pub struct CudaGroup {
     gpus: Vec<Arc<Gpu>>,
@@ -209,8 +209,8 @@ impl<T: Number> Passes for GroupRows<T> {
         self.data.rows().dim()
     }
 
-    /// If only some devices keep the original rows, those have the new shift afterwards, and the others the old one: the
-    /// results, which are about no shift, then differ by rounding.
+    /// If only some devices keep the original rows, those have the new shift afterwards, and the others the old one:
+    /// the results, which are about no shift, then differ by rounding.
     fn hold_about(&mut self, shift: &[f64]) -> Result<bool, Error> {
         let moved = self.each(|shard, _| shard.hold_about(shift))?.into_iter().all(|moved| moved);
         (self.shift, self.on_host) = (shift.to_vec(), None);

@@ -110,9 +110,9 @@ impl CudaEngine {
         Ok(Self { gpu: Arc::new(Gpu::open(ordinal, Some(module))?) })
     }
 
-    /// Limits the device memory that this engine and its clones take from now on to `bytes` bytes, as if the rest were in
-    /// use. Rows that do not fit stay in host memory and pass through the device in every pass, to the same bits: see
-    /// [`load`](Engine::load). Memory that other programs take meanwhile counts too.
+    /// Limits the device memory that this engine and its clones take from now on to `bytes` bytes, as if the rest were
+    /// in use. Rows that do not fit stay in host memory and pass through the device in every pass, to the same bits:
+    /// see [`load`](Engine::load). Memory that other programs take meanwhile counts too.
     ///
     /// # Errors
     /// [`Error::Device`].

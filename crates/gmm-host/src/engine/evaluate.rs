@@ -89,8 +89,8 @@ pub trait Evaluate: Send {
     /// Only GPU engines implement this.
     ///
     /// # Safety
-    /// The addresses of `out` are those of arrays of the stated lengths on this engine's device, which nothing else reads
-    /// or writes until this returns.
+    /// The addresses of `out` are those of arrays of the stated lengths on this engine's device, which nothing else
+    /// reads or writes until this returns.
     ///
     /// # Errors
     /// As for [`evaluate_precisions`](Self::evaluate_precisions); [`Error::Device`] if the engine has no device.

@@ -84,8 +84,8 @@ pub trait Engine: Send + Sync {
         Ok(None)
     }
 
-    /// As [`load`](Self::load), to the same bits, for rows that thousands of passes will read. The engine may spend more
-    /// time and memory on loading them.
+    /// As [`load`](Self::load), to the same bits, for rows that thousands of passes will read. The engine may spend
+    /// more time and memory on loading them.
     ///
     /// # Errors
     /// As for [`load`](Self::load).

@@ -15,8 +15,8 @@ use crate::{Engine, Error, Evaluation, Fit, FitOptions, FitState, Init, Restart,
 /// Options of [`fit_online`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EpochOptions {
-    /// Number of rows in a batch, at least 1. `None`: the larger of 4096 and four times the number of free parameters. The
-    /// excess of the loss over its minimum is about `η p / 2 B` nats for `p` parameters and `B` rows.
+    /// Number of rows in a batch, at least 1. `None`: the larger of 4096 and four times the number of free parameters.
+    /// The excess of the loss over its minimum is about `η p / 2 B` nats for `p` parameters and `B` rows.
     pub batch_rows: Option<usize>,
     /// Largest number of passes over the data, at least 1.
     pub epochs: usize,
@@ -43,8 +43,8 @@ const START_ROWS: usize = 32_768;
 ///
 /// The start is the initialisation of `options` on a sample of the rows, the best of `n_init` if that is above 1. Each
 /// epoch passes the batches in an order drawn from the seed. A batch is 64 ranges of consecutive rows that are spread
-/// evenly over the data, so that sorted data do no harm. The fit ends once the mean log-likelihood of an epoch, each batch
-/// taken before its step, changes by less than `tol`. `max_iter`, `autotune` and `fast` have no effect.
+/// evenly over the data, so that sorted data do no harm. The fit ends once the mean log-likelihood of an epoch, each
+/// batch taken before its step, changes by less than `tol`. `max_iter`, `autotune` and `fast` have no effect.
 ///
 /// In the result, iterations and trace are by epoch; the log-likelihood is that of the final mixture on all rows.
 ///

@@ -1,8 +1,8 @@
 //! Online EM: a mixture that follows batches of rows, each seen once, in memory that does not grow with their number.
 //!
-//! Stepwise EM (Cappé and Moulines 2009, "On-line expectation-maximization algorithm for latent data models", JRSS B 71).
-//! Batch `t`, counted from 0, has the sufficient statistics `ŝ_t` under the current mixture. They enter a running average,
-//! from which the M-step makes the next mixture:
+//! Stepwise EM (Cappé and Moulines 2009, "On-line expectation-maximization algorithm for latent data models", JRSS B
+//! 71). Batch `t`, counted from 0, has the sufficient statistics `ŝ_t` under the current mixture. They enter a running
+//! average, from which the M-step makes the next mixture:
 //!
 //! ```text
 //! s ← (1 − η_t) s + η_t ŝ_t,    η_0 = 1,    η_t = (t + t0)^−κ
@@ -13,9 +13,9 @@
 //! and `η_0 = 1` are this project's choice; the form with `t0 = 2` is that of Liang and Klein (2009, "Online EM for
 //! unsupervised models", NAACL), who tuned κ between 0.5 and 1.
 //!
-//! Moments are about the current means, so each M-step moves them to the new ones ([`Statistics::recentred`]): otherwise
-//! they would cancel. The statistics are sums, not means: every row counts alike, and a batch of half the weight moves the
-//! mixture half as much. A step of 1 is one iteration of EM on the batch, to the bit.
+//! Moments are about the current means, so each M-step moves them to the new ones ([`Statistics::recentred`]):
+//! otherwise they would cancel. The statistics are sums, not means: every row counts alike, and a batch of half the
+//! weight moves the mixture half as much. A step of 1 is one iteration of EM on the batch, to the bit.
 
 mod epochs;
 
@@ -33,7 +33,8 @@ pub struct OnlineOptions {
     pub reg_covar: f64,
     /// Precision of the rows on the engine; `None`: that of the batch.
     pub precision: Option<Precision>,
-    /// The exponent `κ` of the step sizes, from 0 to 1; the average converges if it is above 0.5. With 0 all steps are 1.
+    /// The exponent `κ` of the step sizes, from 0 to 1; the average converges if it is above 0.5. With 0 all steps are
+    /// 1.
     pub kappa: f64,
     /// The offset `t0` of the step sizes, at least 0.
     pub offset: f64,
@@ -125,8 +126,8 @@ impl OnlineFit {
         Ok(Self { mixture: start, statistics: None, steps: 0, empty: Vec::new(), storage: None, options })
     }
 
-    /// A fit that goes on from a fitted mixture: as if one batch before had had the statistics that the mixture expects of
-    /// its own rows, with the weight of the first batch that comes.
+    /// A fit that goes on from a fitted mixture: as if one batch before had had the statistics that the mixture expects
+    /// of its own rows, with the weight of the first batch that comes.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -139,8 +140,8 @@ impl OnlineFit {
     /// [`steps`](Self::steps) of an earlier one, to the same bits.
     ///
     /// # Errors
-    /// As for [`new`](Self::new); [`Error::Option`] if the statistics are of another kind or shape, about other centres, or
-    /// not finite.
+    /// As for [`new`](Self::new); [`Error::Option`] if the statistics are of another kind or shape, about other
+    /// centres, or not finite.
     pub fn resume(
         mixture: Mixture,
         statistics: Option<Statistics>,
@@ -160,8 +161,8 @@ impl OnlineFit {
     /// Makes one step with a batch of rows, of any number. After an error the fit is unchanged.
     ///
     /// Memory and time are those of loading the batch, one pass over it and an M-step; nothing depends on the number of
-    /// earlier rows. The same start and the same batches give the same bits. The first step of a [`new`](Self::new) fit has
-    /// the bits of one iteration of [`fit`](crate::fit()) on an engine without a loop on a device, such as the CPU.
+    /// earlier rows. The same start and the same batches give the same bits. The first step of a [`new`](Self::new) fit
+    /// has the bits of one iteration of [`fit`](crate::fit()) on an engine without a loop on a device, such as the CPU.
     ///
     /// # Errors
     /// [`Error`] if the rows are invalid or have another number of columns, if memory does not suffice, if the device
@@ -188,7 +189,8 @@ impl OnlineFit {
         Ok(OnlineStep { step, size, mean_log_likelihood, weight, rows })
     }
 
-    /// Loads the batch as [`fit`](crate::fit()) does, and makes one pass over it. Also returns how the rows were stored.
+    /// Loads the batch as [`fit`](crate::fit()) does, and makes one pass over it. Also returns how the rows were
+    /// stored.
     fn expectation(&self, engine: &dyn Engine, data: Data<'_>) -> Result<(Statistics, RowStorage), Error> {
         engine::check_features(data.dim().1, self.mixture.n_features())?;
         let present = data.without_absent_rows();

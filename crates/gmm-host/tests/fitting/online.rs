@@ -61,7 +61,8 @@ fn a_few_epochs_reach_the_likelihood_of_the_batch_fit_and_the_truth() {
         let epochs = EpochOptions { batch_rows: Some(1000), epochs: 5, ..EpochOptions::default() };
         let found = online(&data, &options, &epochs);
         let below = batch.summary.mean_log_likelihood - found.summary.mean_log_likelihood;
-        // EM does not find a better maximum from a start as good, so the online fit cannot be above it by more than `tol`.
+        // EM does not find a better maximum from a start as good, so the online fit cannot be above it by more than
+        // `tol`.
         assert!((-1e-6..1e-3).contains(&below), "{kind}: {below}");
         let true_mean = evaluate::score(&cpu(), &truth, &data, Precision::F64).unwrap().log_likelihood / 60_000.0;
         assert!((found.summary.mean_log_likelihood - true_mean).abs() < 2e-3, "{kind}");

@@ -1,6 +1,7 @@
 //! The driver and the layer right above it: its functions ([`table`]), a device ([`device`]) with its streams
 //! ([`queue`], and [`mark`] between them), memory ([`pool`], [`buffers`], and [`staging`] for transfers) and kernels
-//! ([`ptx`] chooses the module, [`loading`] loads from it), and error texts ([`fault`]). Independent of rows and mixtures.
+//! ([`ptx`] chooses the module, [`loading`] loads from it), and error texts ([`fault`]). Independent of rows and
+//! mixtures.
 
 pub(crate) mod buffers;
 pub(crate) mod device;

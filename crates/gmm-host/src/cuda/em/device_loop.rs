@@ -24,8 +24,8 @@ pub(crate) struct Loop {
     pub(super) polled_flags: Pinned<u32>,
 }
 
-/// A device's share of the rows, and the buffers of its loop. With several, each device makes the whole M-step, from the
-/// same sums, so that no parameters have to be exchanged.
+/// A device's share of the rows, and the buffers of its loop. With several, each device makes the whole M-step, from
+/// the same sums, so that no parameters have to be exchanged.
 pub(crate) struct Member<'a, T: Number> {
     pub(crate) em: &'a mut Loop,
     pub(crate) rows: &'a mut Rows<T>,
@@ -54,7 +54,8 @@ impl Loop {
         pin(&rows.gpu, &mut self.polled_flags, flags)
     }
 
-    /// Copies the parameters to the device, and computes operands from them. `scatter` is that of the rows of all devices.
+    /// Copies the parameters to the device, and computes operands from them. `scatter` is that of the rows of all
+    /// devices.
     pub(super) fn begin<T: Number>(
         &mut self,
         rows: &mut Rows<T>,

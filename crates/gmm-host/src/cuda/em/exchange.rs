@@ -11,14 +11,15 @@ use crate::cuda::number::Number;
 
 const WHAT: &str = "the sums of several GPUs";
 
-/// Every device copies its sums to pinned host memory, which all devices can read, waits for the others, copies all sums
-/// back and adds them in the order of the devices. So all have the same sums, to the bit. The host waits for nothing.
+/// Every device copies its sums to pinned host memory, which all devices can read, waits for the others, copies all
+/// sums back and adds them in the order of the devices. So all have the same sums, to the bit. The host waits for
+/// nothing.
 ///
-/// Cost: two copies and two launches, some 20 µs, and for large sums the time of the copies. Direct copies between the
+/// Cost: two copies and two launches, some 30 µs, and for large sums the time of the copies. Direct copies between the
 /// devices would be faster only for sums of megabytes, which belong to passes of many milliseconds.
 pub(super) struct Exchange {
-    /// `(2, devices, sums)`: iterations alternate between two halves. A device overwrites its sums of two iterations ago, which all devices
-    /// have read: it waited for their sums of the last iteration, which they copied later.
+    /// `(2, devices, sums)`: iterations alternate between two halves. A device overwrites its sums of two iterations
+    /// ago, which all devices have read: it waited for their sums of the last iteration, which they copied later.
     host: Pinned<f64>,
     /// `(devices, sums)` on each device.
     gathered: Vec<Slot<f64>>,

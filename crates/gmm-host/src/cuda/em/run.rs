@@ -1,5 +1,5 @@
-//! Runs EM on a device, or on several that share the rows: tries the paths in order, and continues on the next one when a
-//! path loses precision or lacks memory.
+//! Runs EM on a device, or on several that share the rows: tries the paths in order, and continues on the next one when
+//! a path loses precision or lacks memory.
 
 use std::time::Duration;
 

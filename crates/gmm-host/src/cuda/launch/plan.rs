@@ -1,7 +1,8 @@
 //! How the host-driven passes run: kernels, chunks of rows and grids, chosen by one pure function of shape and device
 //! limits.
 //!
-//! `GMM_PLAN` forces parts of it: `chunk=4096,blocks=64,splits=3,section=8192,solved=scratch,loop=host,path=chunked-f64`.
+//! `GMM_PLAN` forces parts of it:
+//! `chunk=4096,blocks=64,splits=3,section=8192,solved=scratch,loop=host,path=chunked-f64`.
 
 use std::fmt;
 

@@ -18,7 +18,8 @@ use crate::cuda::rows::outputs::copy_to;
 use crate::cuda::rows::parameters;
 use crate::cuda::rows::workspace::Extras;
 
-/// Log densities of all rows under one component, on a device: see [`ComponentColumns::column`](crate::ComponentColumns::column).
+/// Log densities of all rows under one component, on a device: see
+/// [`ComponentColumns::column`](crate::ComponentColumns::column).
 pub struct DeviceColumn {
     /// `(n,)`.
     numbers: Slot<f64>,

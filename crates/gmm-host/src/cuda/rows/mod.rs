@@ -39,8 +39,8 @@ use crate::cuda::rows::streamed::Streamed;
 use crate::cuda::rows::workspace::{Extras, Sizes, Workspace};
 use crate::cuda::shape::Shape;
 
-/// Whether rows of this shape pass through the device: there are several sections, and not enough memory for all of them
-/// and for the passes.
+/// Whether rows of this shape pass through the device: there are several sections, and not enough memory for all of
+/// them and for the passes.
 ///
 /// # Errors
 /// [`Error::Device`].

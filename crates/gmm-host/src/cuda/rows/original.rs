@@ -196,7 +196,8 @@ impl<T: Number> Rows<T> {
         Ok(true)
     }
 
-    /// Frees the original rows, or the sections of streamed rows that stay on the device. Returns whether there were any.
+    /// Frees the original rows, or the sections of streamed rows that stay on the device. Returns whether there were
+    /// any.
     pub(crate) fn give_up_source(&mut self) -> Result<bool, Error> {
         let Some(streamed) = &mut self.streamed else {
             if self.source.is_none() {

@@ -1,7 +1,7 @@
 //! Sections: the ranges of rows over which sums are taken before they are added up, in order.
 //!
-//! Their size depends only on the shape of the rows. So the order of all additions, and with it every bit of a result, is
-//! the same whether the rows are in device memory, pass through it a section at a time, or both.
+//! Their size depends only on the shape of the rows. So the order of all additions, and with it every bit of a result,
+//! is the same whether the rows are in device memory, pass through it a section at a time, or both.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use gmm_kernels::layout::TILE_ROWS;
 
 use crate::cuda::launch::plan::ForcedPlan;
 
-/// Bytes of a section's rows on the device: a pass over them takes a hundred times as long as the launches that a section
-/// adds, and two sections fit into any GPU.
+/// Bytes of a section's rows on the device: a pass over them takes a hundred times as long as the launches that a
+/// section adds, and two sections fit into any GPU.
 const BYTES: usize = 512 << 20;
 
 #[cfg(test)]

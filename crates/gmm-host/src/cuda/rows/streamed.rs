@@ -6,8 +6,8 @@
 //! copy stream                                pinned memory ─▶ device
 //! compute stream                                              device ─▶ rows minus shift, tiled ─▶ the pass's kernels
 //! ```
-//! [`PIECES`] pieces are in flight, so that copies continue while kernels run. Results have the same bits as for rows that
-//! are [resident](super::Rows::load).
+//! [`PIECES`] pieces are in flight, so that copies continue while kernels run. Results have the same bits as for rows
+//! that are [resident](super::Rows::load).
 
 use std::ops::Range;
 
@@ -148,8 +148,8 @@ impl<T: Number> Streamed<T> {
         gpu.check("a copy of a shift to the device", copied)
     }
 
-    /// Frees the sections that stay on the device; they pass through it from now on. Returns whether there were any. The
-    /// queue must be at rest.
+    /// Frees the sections that stay on the device; they pass through it from now on. Returns whether there were any.
+    /// The queue must be at rest.
     pub(crate) fn evict(&mut self) -> bool {
         !std::mem::take(&mut self.held).is_empty()
     }
@@ -199,8 +199,8 @@ impl<T: Number> Streamed<T> {
             self.copies.left();
             piece.taken.hold_back(gpu, &self.copies.stream)?;
             let mut device = piece.device.first(words);
-            // SAFETY: the host buffer is pinned. It is written only after `copied`, and freed only when both streams have
-            // come to rest.
+            // SAFETY: the host buffer is pinned. It is written only after `copied`, and freed only when both streams
+            // have come to rest.
             let sent = unsafe { device.async_copy_from(&*host, &self.copies.stream) };
             gpu.check("a copy to the device", sent)?;
             piece.copied.record(gpu, &self.copies.stream)?;

@@ -33,9 +33,9 @@ use super::rows::original::{self, KeepOriginal};
 use super::*;
 use crate::{Device, FitOptions, Init, evaluate, fit};
 
-/// Whether a call may fail without an error: none; `cuCtxSetCurrent`, whose result cust ignores when it opens a context,
-/// and destructors do, while the context is current anyway; and the calls that load machine code, after which the
-/// kernel is compiled from its PTX.
+/// Whether a call may fail without an error: none; `cuCtxSetCurrent`, whose result cust ignores when it opens a
+/// context, and destructors do, while the context is current anyway; and the calls that load machine code, after which
+/// the kernel is compiled from its PTX.
 pub(super) fn may_fail(call: Option<&str>) -> bool {
     matches!(call, None | Some("cuCtxSetCurrent" | "cuModuleLoadDataEx" | "cuModuleGetFunction"))
 }
