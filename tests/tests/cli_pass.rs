@@ -186,6 +186,13 @@ fn errors_of_statistics_name_the_file() {
     let shape = ["c.stats cannot be added to a.stats", "full k=2 d=3 and diag k=3 d=3"];
     folder.gmm("add a.stats c.stats -o x").failed(3, &shape);
     folder.gmm("maximise b.stats --from a.json -o x.json").failed(3, &["b.stats with --from a.json", "centres"]);
+    folder.gmm("maximise a.stats --from a.json --reg-covar 1 -o d.json -q").ok();
+    let mut same_means = folder.json("d.json");
+    same_means["means"] = folder.json("a.json")["means"].clone();
+    folder.write("d.json", &same_means.to_string());
+    folder
+        .gmm("maximise a.stats --from d.json -o x.json")
+        .failed(3, &["a.stats with --from d.json", "different mixtures"]);
     let bytes = folder.read("a.stats");
     folder.write("short.stats", &bytes[..bytes.len() - 9]);
     folder.gmm("add a.stats short.stats -o x").failed(3, &["short.stats", "truncated or corrupt"]);

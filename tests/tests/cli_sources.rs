@@ -202,4 +202,10 @@ fn memory_beside_spilled_rows_stays_within_the_limit() {
         folder.bash(&format!("{limit}; exec $GMM {fit} --memory 8M")).ok();
     }
     folder.bash(&format!("{limit}; exec $GMM predict m.json x.csv --proba -o p.npy --memory 8M --device cpu")).ok();
+    // The rows of positive weight are half of them, which do not fit either.
+    folder.bash("awk 'NR == 1 { print $0 \",w\"; next } { print $0 \",\" NR % 2 }' x.csv > w.csv").ok();
+    let fit = "fit w.csv --weights w -k 2 --covariance diag --max-iter 2 --device cpu --threads 1 -q -o";
+    folder.bash(&format!("{limit}; exec $GMM {fit} m.json --memory 8M")).ok();
+    folder.gmm(&format!("{fit} all.json")).ok();
+    assert_eq!(model(&folder, "m.json"), model(&folder, "all.json"));
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
-use gmm_data::{FileError, FilePart, JoinedTable, ModelFile, Problem, ReadOptions, Storage, Table};
+use gmm_data::{FileError, FilePart, JoinedTable, ModelFile, Problem, ReadOptions, RowGatherer, Storage, Table};
 use gmm_host::evaluate::check_names;
 use gmm_host::{Opened, Work};
-use gmm_model::{DataError, Dataset, Precision, shown};
+use gmm_model::{DataError, Dataset, Matrix, Precision, shown};
 
 use crate::args::{EngineArgs, Source};
 use crate::exit::Failure;
@@ -70,7 +70,21 @@ fn rows_with(
     // An engine's own copy counts too. Without --memory the engines decide.
     let held = if storage == Storage::Memory { bytes_of(&data) } else { 0 };
     let has_room = source.memory().is_none_or(|limit| held + bytes_of(&data) <= limit.into());
-    Ok(if has_room && storage != Storage::TemporaryFile { data } else { data.kept_in_place() })
+    let data = if has_room && storage != Storage::TemporaryFile { data } else { data.kept_in_place() };
+    let left = source.memory().map(|limit| limit.saturating_sub(u64::try_from(held).unwrap_or(limit)));
+    let present = data.present_rows().filter(|_| left.is_some() || storage != Storage::Memory);
+    let Some(present) = present.map(|rows| gather(rows, left)).transpose()? else { return Ok(data) };
+    Ok(data.with_present_rows(present))
+}
+
+/// Copies rows to memory, or to a temporary file if there is no room.
+fn gather(rows: impl Iterator<Item = Matrix>, memory: Option<u64>) -> Result<Matrix, FileError> {
+    let in_copy = |problem| FileError { path: "rows of positive weight".to_owned(), place: Box::default(), problem };
+    let mut copy = RowGatherer::new(memory);
+    for block in rows {
+        copy.push(block).map_err(in_copy)?;
+    }
+    copy.finish().map_err(in_copy)
 }
 
 /// Bytes of the rows.

@@ -47,7 +47,7 @@ impl PassRows {
     pub fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
         let statistics = self.rows.pass(mixture)?;
         check(&statistics, 1)?;
-        Ok(statistics)
+        Ok(Statistics { mixture: mixture.fingerprint(), ..statistics })
     }
 }
 
@@ -102,12 +102,13 @@ pub fn storage(mixture: &Mixture, precision: Precision) -> RowStorage {
 /// under `previous`. Empty components keep the mean and covariance that they have there: see [`m_step`].
 ///
 /// # Errors
-/// [`Error::Statistics`] if kind or shape of `previous` differ, or if its means are not the centres of the statistics;
+/// [`Error::Statistics`] if the statistics do not come from `previous`: they have another kind, shape or centres,
+/// or record another mixture;
 /// [`Error::NotFinite`] and [`Error::Likelihood`] if the statistics are not finite; [`Error::Singular`] if a covariance
 /// is not positive definite; [`Error::Model`] if `reg_covar` is negative or not finite.
 pub fn maximise(statistics: &Statistics, reg_covar: f64, previous: &Mixture) -> Result<MStep, Error> {
-    // Adding checks kind, shape and centres.
-    let mut of_previous = Statistics::zero(previous.covariance_type(), previous.means().to_owned());
+    // Adding checks kind, shape, centres and mixture.
+    let mut of_previous = Statistics::of_no_rows(previous);
     of_previous.add(statistics).map_err(|error| match error {
         StatisticsError::Shape { left, right } => StatisticsError::Shape { left: right, right: left },
         other => other,

@@ -9,7 +9,8 @@ use gmm_host::{
     CpuEngine, Engine, EvaluateOptions, FitOptions, Init, PassRows, ReferenceEngine, Resident, fit, maximise, pass,
     shift,
 };
-use gmm_model::{CovarianceType, Dataset, Mixture, Precision, RowStorage, Statistics};
+use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision, RowStorage, Statistics, StatisticsError};
+use ndarray::Array2;
 
 const D: usize = 3;
 const K: usize = 4;
@@ -245,6 +246,13 @@ fn statistics_of_another_mixture_cannot_be_maximised() {
         let error = maximise(&statistics, 1e-6, &other).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
+    // The same means, so the same centres: the recorded mixtures differ.
+    let wider = Covariances::Diag(Array2::from_elem((K, D), 2.0));
+    let other = Mixture::new(mixture.weights().to_owned(), mixture.means().to_owned(), wider).unwrap();
+    let error = maximise(&statistics, 1e-6, &other).unwrap_err().to_string();
+    assert!(error.contains("passes under different mixtures"), "{error}");
+    let mut sum = pass(&engine, &other, &data(false, 0.0), &storages(0.0)[1]).unwrap();
+    assert_eq!(sum.add(&statistics), Err(StatisticsError::Mixtures));
     let mut broken = statistics;
     broken.second[1] = f64::NAN;
     assert!(maximise(&broken, 1e-6, &mixture).unwrap_err().to_string().contains("component 0 are not finite"));

@@ -119,6 +119,16 @@ impl Covariances {
         }
     }
 
+    /// All entries, in row-major order.
+    pub fn values(&self) -> impl Iterator<Item = &f64> {
+        let all = match self {
+            Self::Full(a) => a.view().into_dyn(),
+            Self::Tied(a) | Self::Diag(a) => a.view().into_dyn(),
+            Self::Spherical(a) => a.view().into_dyn(),
+        };
+        all.into_iter()
+    }
+
     /// The array's shape.
     pub fn shape(&self) -> &[usize] {
         match self {

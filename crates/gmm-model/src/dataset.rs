@@ -1,254 +1,9 @@
 //! Checked data sets: the input of every engine.
 
-use std::fmt;
 use std::ops::Range;
-use std::str::FromStr;
 use std::sync::Arc;
-use std::thread;
 
-use ndarray::{Array2, ArrayView2};
-use serde::{Deserialize, Serialize};
-
-use crate::{DataError, ModelError, RowArray};
-
-/// The type in which an engine stores rows and computes products. Sums and parameters are always `f64`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Precision {
-    /// Single precision.
-    F32,
-    /// Double precision.
-    F64,
-}
-
-impl Precision {
-    /// `f32` or `f64`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::F64 => "f64",
-        }
-    }
-}
-
-impl fmt::Display for Precision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Precision {
-    type Err = ModelError;
-
-    fn from_str(text: &str) -> Result<Self, ModelError> {
-        match text {
-            "f32" => Ok(Self::F32),
-            "f64" => Ok(Self::F64),
-            _ => Err(ModelError::UnknownWord { what: "precision", word: text.to_owned(), choices: "f32, f64" }),
-        }
-    }
-}
-
-/// An `(n, d)` array of either precision, in row-major order. May contain NaN: [`Dataset`] is the checked form.
-///
-/// The values are owned, or borrowed for `'static` (a binding to another language can share its memory without a copy
-/// if it keeps that memory alive), or shared with an owner that each [`RowArray`] keeps alive.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Matrix {
-    /// Single precision.
-    F32(RowArray<f32>),
-    /// Double precision.
-    F64(RowArray<f64>),
-}
-
-impl From<RowArray<f32>> for Matrix {
-    fn from(rows: RowArray<f32>) -> Self {
-        Self::F32(rows)
-    }
-}
-
-impl From<RowArray<f64>> for Matrix {
-    fn from(rows: RowArray<f64>) -> Self {
-        Self::F64(rows)
-    }
-}
-
-/// Makes no copy if the rows are in row-major order.
-impl From<Array2<f32>> for Matrix {
-    fn from(rows: Array2<f32>) -> Self {
-        Self::F32(rows.into())
-    }
-}
-
-/// Makes no copy if the rows are in row-major order.
-impl From<Array2<f64>> for Matrix {
-    fn from(rows: Array2<f64>) -> Self {
-        Self::F64(rows.into())
-    }
-}
-
-/// Makes no copy if the rows are in row-major order.
-impl From<ArrayView2<'static, f32>> for Matrix {
-    fn from(rows: ArrayView2<'static, f32>) -> Self {
-        Self::F32(rows.into())
-    }
-}
-
-/// Makes no copy if the rows are in row-major order.
-impl From<ArrayView2<'static, f64>> for Matrix {
-    fn from(rows: ArrayView2<'static, f64>) -> Self {
-        Self::F64(rows.into())
-    }
-}
-
-impl Matrix {
-    /// `(n, d)`.
-    pub fn dim(&self) -> (usize, usize) {
-        match self {
-            Self::F32(a) => a.dim(),
-            Self::F64(a) => a.dim(),
-        }
-    }
-
-    /// The precision of the stored values.
-    pub const fn precision(&self) -> Precision {
-        match self {
-            Self::F32(_) => Precision::F32,
-            Self::F64(_) => Precision::F64,
-        }
-    }
-
-    /// Moves owned values to a shared owner, so that clones are cheap. No values are copied.
-    #[must_use]
-    pub fn into_shared(self) -> Self {
-        match self {
-            Self::F32(a) => Self::F32(a.into_shared()),
-            Self::F64(a) => Self::F64(a.into_shared()),
-        }
-    }
-
-    /// A clone that copies no values; `None` if the values are owned by this matrix alone.
-    pub fn cheap_clone(&self) -> Option<Self> {
-        match self {
-            Self::F32(a) => a.cheap_clone().map(Self::F32),
-            Self::F64(a) => a.cheap_clone().map(Self::F64),
-        }
-    }
-
-    /// Entry `(row, column)` as `f64` (exact).
-    pub fn at(&self, row: usize, column: usize) -> f64 {
-        match self {
-            Self::F32(a) => f64::from(a[[row, column]]),
-            Self::F64(a) => a[[row, column]],
-        }
-    }
-
-    /// All entries as `f64` (exact for `f32`).
-    pub fn to_f64(&self) -> Array2<f64> {
-        match self {
-            Self::F32(a) => a.mapv(f64::from),
-            Self::F64(a) => a.view().to_owned(),
-        }
-    }
-
-    /// The columns of the given indices, in that order.
-    ///
-    /// # Panics
-    /// If an index is `d` or more.
-    pub fn select_columns(&self, columns: &[usize]) -> Self {
-        match self {
-            Self::F32(a) => Self::from(a.select(ndarray::Axis(1), columns)),
-            Self::F64(a) => Self::from(a.select(ndarray::Axis(1), columns)),
-        }
-    }
-
-    /// The rows of the given indices, in that order.
-    ///
-    /// # Panics
-    /// If an index is `n` or more.
-    pub fn select_rows(&self, rows: &[usize]) -> Self {
-        match self {
-            Self::F32(a) => Self::from(a.select(ndarray::Axis(0), rows)),
-            Self::F64(a) => Self::from(a.select(ndarray::Axis(0), rows)),
-        }
-    }
-
-    /// The rows of a range, `(rows.len(), d)`. Copies values only if they are owned by this matrix alone.
-    ///
-    /// # Panics
-    /// If the range ends beyond `n`.
-    #[must_use]
-    pub fn part(&self, rows: Range<usize>) -> Self {
-        match self {
-            Self::F32(a) => Self::F32(a.part(rows)),
-            Self::F64(a) => Self::F64(a.part(rows)),
-        }
-    }
-
-    /// A copy of consecutive rows.
-    ///
-    /// # Panics
-    /// If the range ends after `n`.
-    pub fn copy_rows(&self, rows: Range<usize>) -> Self {
-        match self {
-            Self::F32(a) => Self::from(a.slice(ndarray::s![rows, ..]).to_owned()),
-            Self::F64(a) => Self::from(a.slice(ndarray::s![rows, ..]).to_owned()),
-        }
-    }
-
-    fn first_not_finite(&self) -> Option<(usize, usize, f64)> {
-        fn first<T: Copy + Sync>(a: &RowArray<T>, finite: impl Fn(T) -> bool + Sync) -> Option<(usize, usize)> {
-            // Row and column are computed only if there is a value to report.
-            let d = a.ncols();
-            let flat = a.as_slice().expect("a Matrix is row-major");
-            first_in_order(flat, |&v| !finite(v)).map(|i| (i / d, i % d))
-        }
-        let found = match self {
-            Self::F32(a) => first(a, f32::is_finite),
-            Self::F64(a) => first(a, f64::is_finite),
-        };
-        found.map(|(row, column)| (row, column, self.at(row, column)))
-    }
-}
-
-/// Smallest number of values per thread: checking fewer takes less time than starting a thread.
-const SHARE: usize = 1 << 19;
-
-/// Number of values tested together.
-const BLOCK: usize = 64;
-
-/// Index of the first value that satisfies `wanted`. Large slices are searched by all cores: one core cannot use the
-/// full memory bandwidth, and the search would take a noticeable part of a fit on a GPU.
-///
-/// The threads live only during the call: those of a pool would not exist in a forked process.
-fn first_in_order<T: Sync>(numbers: &[T], wanted: impl Fn(&T) -> bool + Sync) -> Option<usize> {
-    // Blocks are tested without an early exit, which would prevent vector instructions.
-    let in_block = |block: &[T]| block.iter().fold(false, |found, v| found | wanted(v));
-    let alone = |numbers: &[T]| {
-        let block = numbers.chunks(BLOCK).position(in_block)?;
-        numbers[block * BLOCK..].iter().position(&wanted).map(|i| block * BLOCK + i)
-    };
-    let cores = if numbers.len() < 2 * SHARE { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
-    let share = numbers.len().div_ceil(cores).max(SHARE);
-    if numbers.len() <= share {
-        return alone(numbers);
-    }
-    thread::scope(|scope| {
-        let mut parts = numbers.chunks(share).enumerate();
-        let here = parts.next();
-        let seek = |(at, part)| alone(part).map(|found| at * share + found);
-        // If the system cannot start a thread, this thread searches that part itself.
-        let start = |part| thread::Builder::new().spawn_scoped(scope, move || seek(part)).map_err(|_| part);
-        let started: Vec<_> = parts.map(start).collect();
-        // Joined in order, so that the result is the first index, whichever thread finishes first.
-        started.into_iter().fold(here.and_then(seek), |first, part| {
-            first.or_else(|| match part {
-                Ok(thread) => thread.join().expect("a look at numbers does not panic"),
-                Err(part) => seek(part),
-            })
-        })
-    })
-}
+use crate::{DataError, Matrix};
 
 /// Checks row weights for `n` rows.
 ///
@@ -278,6 +33,8 @@ pub struct Dataset {
     /// First row of each part after the first.
     later_parts: Vec<usize>,
     in_place: bool,
+    /// The rows of positive weight, if a copy of them was provided.
+    present: Option<Arc<Self>>,
 }
 
 impl Dataset {
@@ -295,7 +52,14 @@ impl Dataset {
             return Err(DataError::NotFinite { row, column, value });
         }
         // Engines may then keep the rows without a copy.
-        Ok(Self { rows: rows.into_shared(), weights: None, names: None, later_parts: Vec::new(), in_place: false })
+        Ok(Self {
+            rows: rows.into_shared(),
+            weights: None,
+            names: None,
+            later_parts: Vec::new(),
+            in_place: false,
+            present: None,
+        })
     }
 
     /// Attaches row weights, `(n,)`.
@@ -305,6 +69,7 @@ impl Dataset {
     pub fn with_weights(mut self, weights: Vec<f64>) -> Result<Self, DataError> {
         check_weights(&weights, self.n_rows())?;
         self.weights = Some(Arc::new(weights));
+        self.present = None;
         Ok(self)
     }
 
@@ -333,6 +98,7 @@ impl Dataset {
             starts.first().is_none_or(|&first| first > 0) && starts.last().is_none_or(|&last| last < self.n_rows());
         assert!(rises && inside, "starts of parts");
         self.later_parts = starts;
+        self.present = None;
         self
     }
 
@@ -370,24 +136,67 @@ impl Dataset {
             names: self.names.clone(),
             later_parts: Vec::new(),
             in_place: self.in_place,
+            present: None,
         }
     }
 
-    /// A copy of only the rows of positive weight; `None` if all rows have positive weight. Parts without such rows
+    /// The rows of positive weight in order, as copies of at most about 32 MiB; `None` if all rows have positive
+    /// weight.
+    pub fn present_rows(&self) -> Option<impl Iterator<Item = Matrix>> {
+        let weights = self.weights().filter(|weights| weights.contains(&0.0))?;
+        let block = ((1 << 22) / self.n_features()).max(1);
+        let mut present = (0..weights.len()).filter(|&row| weights[row] > 0.0);
+        Some(std::iter::from_fn(move || {
+            let some: Vec<usize> = present.by_ref().take(block).collect();
+            (!some.is_empty()).then(|| self.rows.select_rows(&some))
+        }))
+    }
+
+    /// Provides a copy of all [`present_rows`](Self::present_rows), which
+    /// [`without_absent_rows`](Self::without_absent_rows) would else make in memory. Comes after the weights and parts.
+    ///
+    /// # Panics
+    /// If the number of rows or columns differs.
+    #[must_use]
+    pub fn with_present_rows(mut self, rows: Matrix) -> Self {
+        let weights: Vec<f64> = self.weights().unwrap_or_default().iter().copied().filter(|&w| w > 0.0).collect();
+        assert_eq!(rows.dim(), (weights.len(), self.n_features()), "the rows of positive weight");
+        self.present = Some(Arc::new(self.only_present(rows.into_shared(), weights)));
+        self
+    }
+
+    /// Only the rows of positive weight, in a copy; `None` if all rows have positive weight. Parts without such rows
     /// vanish.
     pub fn without_absent_rows(&self) -> Option<Self> {
+        if let Some(present) = &self.present {
+            return Some(Self::clone(present));
+        }
         let weights = self.weights.as_ref()?;
         let present: Vec<usize> = (0..weights.len()).filter(|&row| weights[row] > 0.0).collect();
-        let moved = self.later_parts.iter().map(|&start| present.partition_point(|&row| row < start));
-        let mut later_parts: Vec<usize> = moved.filter(|&start| start > 0 && start < present.len()).collect();
+        (present.len() < weights.len()).then(|| {
+            let of_present = present.iter().map(|&row| weights[row]).collect();
+            self.only_present(self.rows.select_rows(&present), of_present)
+        })
+    }
+
+    /// The data set of the rows of positive weight.
+    fn only_present(&self, rows: Matrix, weights: Vec<f64>) -> Self {
+        let all = self.weights.as_ref().expect("weights, some of them 0");
+        let count = |rows: Range<usize>| all[rows].iter().filter(|&&weight| weight > 0.0).count();
+        let moved = self.parts().scan(0, |start, part| {
+            *start += count(part);
+            Some(*start)
+        });
+        let mut later_parts: Vec<usize> = moved.filter(|&start| start > 0 && start < weights.len()).collect();
         later_parts.dedup();
-        (present.len() < weights.len()).then(|| Self {
-            rows: self.rows.select_rows(&present),
-            weights: Some(Arc::new(present.iter().map(|&row| weights[row]).collect())),
+        Self {
+            rows,
+            weights: Some(Arc::new(weights)),
             names: self.names.clone(),
             later_parts,
             in_place: self.in_place,
-        })
+            present: None,
+        }
     }
 
     /// Number of rows `n`.
@@ -428,6 +237,8 @@ impl Dataset {
 
 #[cfg(test)]
 mod tests {
+    use ndarray::Array2;
+
     use super::*;
 
     #[test]
@@ -438,5 +249,12 @@ mod tests {
         let weighted = data.with_weights(vec![0.0, 0.0, 1.0, 1.0, 0.0, 1.0]).unwrap();
         let present = weighted.without_absent_rows().unwrap();
         assert_eq!(present.parts().collect::<Vec<_>>(), [0..1, 1..2, 2..3]);
+        assert!(present.present_rows().is_none());
+        // The blocks together are the copy, and one that is provided takes its place.
+        let blocks: Vec<Matrix> = weighted.present_rows().unwrap().collect();
+        assert_eq!(blocks, [present.rows().clone()]);
+        let provided = weighted.with_present_rows(Array2::<f64>::ones((3, 1)).into());
+        assert_eq!(provided.without_absent_rows().unwrap().rows(), &Matrix::from(Array2::<f64>::ones((3, 1))));
+        assert_eq!(provided.without_absent_rows().unwrap().parts().collect::<Vec<_>>(), [0..1, 1..2, 2..3]);
     }
 }

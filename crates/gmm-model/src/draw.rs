@@ -55,7 +55,7 @@ impl Draws {
         // The key is set explicitly, not by `seed_from_u64`, so that the stream is defined by the cipher only.
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
-        key[8..16].copy_from_slice(&crate::statistics::fnv1a(purpose.as_bytes()).to_le_bytes());
+        key[8..16].copy_from_slice(&crate::statistics::fnv1a(purpose.bytes()).to_le_bytes());
         let mut rng = ChaCha8Rng::from_seed(key);
         rng.set_stream(stream);
         Self { rng, spare: None }

@@ -191,6 +191,11 @@ pub enum StatisticsError {
         /// Component index, from 0.
         component: usize,
     },
+    /// The mixtures differ, in weights or covariances, so the responsibilities do.
+    #[error(
+        "statistics of passes under different mixtures: their means are equal, their weights or covariances are not"
+    )]
+    Mixtures,
     /// Bytes that are not the byte form of statistics.
     #[error("not statistics: {why} at byte {offset}")]
     Bytes {

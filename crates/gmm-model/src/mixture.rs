@@ -3,6 +3,7 @@
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 
 use crate::covariance::below_diagonal;
+use crate::statistics::fnv1a;
 use crate::{Cholesky, CovarianceType, Covariances, ModelError};
 
 pub(crate) const LN_2PI: f64 = 1.837_877_066_409_345_5;
@@ -70,6 +71,15 @@ impl Mixture {
             factors,
             log_normalizers,
         })
+    }
+
+    /// A hash of covariance kind and all bits of the parameters (FNV-1a, 64 bit), never 0. Equal mixtures have equal
+    /// ones.
+    pub fn fingerprint(&self) -> u64 {
+        let Self { weights, means, covariances, .. } = self;
+        let numbers = weights.iter().chain(means).chain(covariances.values());
+        let shape = [covariances.kind() as u8].into_iter().chain((means.ncols() as u64).to_le_bytes());
+        fnv1a(shape.chain(numbers.flat_map(|v| v.to_le_bytes()))).max(1)
     }
 
     /// Number of components `k`.

@@ -6,7 +6,7 @@ use crate::covariance::below_diagonal;
 use crate::{CovarianceType, Covariances, Mixture, Statistics, StatisticsError, packed_index, packed_len};
 
 impl Statistics {
-    /// The statistics about other centres, `(k, d)`.
+    /// The statistics about other centres, `(k, d)`; the mixture is then not recorded.
     ///
     /// With `δ` the move of a centre and `z' = z − δ`: `Σ r z' = Σ r z − δ Σ r`, and
     /// `Σ r z' z'ᵀ = Σ r z zᵀ − δ (Σ r z')ᵀ − (Σ r z) δᵀ`. The algebra is exact, and the rounding error is a few eps of
@@ -43,6 +43,7 @@ impl Statistics {
             }
         }
         self.centres = centres;
+        self.mixture = 0;
         Ok(self)
     }
 

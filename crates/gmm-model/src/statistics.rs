@@ -2,7 +2,7 @@
 
 use ndarray::Array2;
 
-use crate::{CovarianceType, StatisticsError};
+use crate::{CovarianceType, Mixture, StatisticsError};
 
 /// The result of one pass over rows: everything that the M-step needs, as moments about given centres.
 ///
@@ -31,6 +31,9 @@ pub struct Statistics {
     pub total_weight: f64,
     /// Number of rows.
     pub n_rows: u64,
+    /// [`Mixture::fingerprint`] of the mixture whose responsibilities these are; 0 if it is not recorded. Passes whose
+    /// statistics leave the process record it; engines do not.
+    pub mixture: u64,
 }
 
 impl Statistics {
@@ -46,7 +49,14 @@ impl Statistics {
             log_likelihood: 0.0,
             total_weight: 0.0,
             n_rows: 0,
+            mixture: 0,
         }
+    }
+
+    /// The statistics of no rows under `mixture`.
+    pub fn of_no_rows(mixture: &Mixture) -> Self {
+        let zero = Self::zero(mixture.covariance_type(), mixture.means().to_owned());
+        Self { mixture: mixture.fingerprint(), ..zero }
     }
 
     /// `(k, d)`.
@@ -54,10 +64,10 @@ impl Statistics {
         self.centres.dim()
     }
 
-    /// Adds the statistics of other rows about the same centres.
+    /// Adds the statistics of other rows under the same mixture.
     ///
     /// # Errors
-    /// [`StatisticsError`] if kind, shape or centres differ; `self` is then unchanged.
+    /// [`StatisticsError`] if kind, shape or centres differ, or the recorded mixtures; `self` is then unchanged.
     pub fn add(&mut self, other: &Self) -> Result<(), StatisticsError> {
         if self.kind != other.kind || self.dim() != other.dim() {
             return Err(StatisticsError::Shape { left: self.shape_text(), right: other.shape_text() });
@@ -65,6 +75,11 @@ impl Statistics {
         let differ = |c: &usize| self.centres.row(*c) != other.centres.row(*c);
         if let Some(component) = (0..self.dim().0).find(differ) {
             return Err(StatisticsError::Centres { component });
+        }
+        match (self.mixture, other.mixture) {
+            (a, b) if a == b => {}
+            (0, _) | (_, 0) => self.mixture = 0,
+            _ => return Err(StatisticsError::Mixtures),
         }
         for (a, b) in self.weight.iter_mut().zip(&other.weight) {
             *a += b;
@@ -85,7 +100,7 @@ impl Statistics {
     /// ([`Dataset::with_parts`](crate::Dataset::with_parts)), to the bit.
     ///
     /// # Errors
-    /// [`StatisticsError`] and the index of the first item whose kind, shape or centres differ from those of the first.
+    /// [`StatisticsError`] and the index of the first item that cannot be [added](Self::add) to those before it.
     ///
     /// ```
     /// use gmm_model::{Covariances, Mixture, Statistics, reference};
@@ -135,11 +150,11 @@ impl Statistics {
         self.centres.iter().chain(&self.weight).chain(self.first.iter()).chain(&self.second)
     }
 
-    /// Writes the versioned byte form: magic `GMMSTAT`, version, kind, a zero byte, then `k`, `d`, `n_rows` as `u64`
-    /// and all numbers as `f64`, little-endian: total weight, log-likelihood, centres, weight, first, second; last a
+    /// Writes the versioned byte form: magic `GMMSTAT`, version, kind, a zero byte, then `k`, `d`, `n_rows`, `mixture`
+    /// as `u64` and all numbers as `f64`, little-endian: total weight, log-likelihood, centres, weight, first, second; last a
     /// checksum (FNV-1a, 64 bit).
     ///
-    /// Preserves the bits of every number. Length: `58 + 8*(2*k*d + k + second_len)`.
+    /// Preserves the bits of every number. Length: `66 + 8*(2*k*d + k + second_len)`.
     pub fn to_bytes(&self) -> Vec<u8> {
         let (k, d) = self.dim();
         let mut out = Vec::with_capacity(byte_len(self.kind, k, d).unwrap_or(0));
@@ -147,13 +162,13 @@ impl Statistics {
         out.push(VERSION);
         out.push(kind_code(self.kind));
         out.push(0);
-        for v in [k as u64, d as u64, self.n_rows] {
+        for v in [k as u64, d as u64, self.n_rows, self.mixture] {
             out.extend_from_slice(&v.to_le_bytes());
         }
         for v in [self.total_weight, self.log_likelihood].iter().chain(self.arrays()) {
             out.extend_from_slice(&v.to_le_bytes());
         }
-        let sum = fnv1a(&out);
+        let sum = fnv1a(out.iter().copied());
         out.extend_from_slice(&sum.to_le_bytes());
         out
     }
@@ -182,7 +197,7 @@ impl Statistics {
             return Err(wrong(10, "shape does not agree with the length"));
         }
         let body = bytes.len() - 8;
-        if word(body) != fnv1a(&bytes[..body]) {
+        if word(body) != fnv1a(bytes[..body].iter().copied()) {
             return Err(wrong(body, "checksum differs"));
         }
         let mut numbers =
@@ -195,14 +210,24 @@ impl Statistics {
         let weight = take(k);
         let first = grid(take(k * d));
         let second = take(kind.second_len(k, d));
-        Ok(Self { kind, centres, weight, first, second, log_likelihood, total_weight, n_rows: word(26) })
+        Ok(Self {
+            kind,
+            centres,
+            weight,
+            first,
+            second,
+            log_likelihood,
+            total_weight,
+            n_rows: word(26),
+            mixture: word(34),
+        })
     }
 }
 
 const MAGIC: &[u8; 7] = b"GMMSTAT";
-const VERSION: u8 = 1;
-/// Magic, version, kind, reserved, `k`, `d`, `n_rows`.
-const HEADER: usize = 7 + 3 + 3 * 8;
+const VERSION: u8 = 2;
+/// Magic, version, kind, reserved, `k`, `d`, `n_rows`, `mixture`.
+const HEADER: usize = 7 + 3 + 4 * 8;
 
 fn kind_code(kind: CovarianceType) -> u8 {
     CovarianceType::ALL.iter().position(|&k| k == kind).expect("ALL is complete") as u8
@@ -222,6 +247,6 @@ fn byte_len(kind: CovarianceType, k: usize, d: usize) -> Option<usize> {
     numbers.checked_mul(8)?.checked_add(HEADER + 8)
 }
 
-pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &b| (hash ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
+pub(crate) fn fnv1a(bytes: impl IntoIterator<Item = u8>) -> u64 {
+    bytes.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
 }

@@ -36,7 +36,7 @@ impl Sums {
     #[staticmethod]
     fn zero(py: Python<'_>, parameters: Given) -> PyResult<Self> {
         let mixture = parameters.mixture().map_err(|error| raise(py, error))?;
-        Ok(Self(Statistics::zero(mixture.covariance_type(), mixture.means().to_owned())))
+        Ok(Self(Statistics::of_no_rows(&mixture)))
     }
 
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {

@@ -109,6 +109,11 @@ def test_what_does_not_match_is_an_error(rows):
     b.means_ = b.means_ + 1.0
     with pytest.raises(ParameterError, match="different centres"):
         m_step(of_a, b)
+    wider = (a.weights_, a.means_, 2.0 * a.covariances_)
+    with pytest.raises(ParameterError, match="different mixtures"):
+        m_step(of_a, wider)
+    with pytest.raises(ParameterError, match="different mixtures"):
+        of_a + e_step(rows, wider)
     with pytest.raises(ParameterError, match="X has 2 columns, the mixture has 3"):
         e_step(rows[:, :2], a)
     with pytest.raises(ParameterError, match="shift has shape"):

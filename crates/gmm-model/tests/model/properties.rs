@@ -67,7 +67,7 @@ proptest! {
         let statistics = reference::statistics(&m, x.view(), None);
         let bytes = statistics.to_bytes();
         let (k, d) = statistics.dim();
-        prop_assert_eq!(bytes.len(), 58 + 8 * (2 * k * d + k + statistics.kind.second_len(k, d)));
+        prop_assert_eq!(bytes.len(), 66 + 8 * (2 * k * d + k + statistics.kind.second_len(k, d)));
         let back = Statistics::from_bytes(&bytes).expect("whole");
         prop_assert_eq!(&back, &statistics);
         prop_assert_eq!(back.to_bytes(), bytes);
@@ -90,7 +90,7 @@ proptest! {
     #[test]
     fn arbitrary_bytes_are_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = Statistics::from_bytes(&bytes);
-        let headed = [b"GMMSTAT\x01".as_slice(), &bytes].concat();
+        let headed = [b"GMMSTAT\x02".as_slice(), &bytes].concat();
         prop_assert!(Statistics::from_bytes(&headed).is_err());
     }
 
