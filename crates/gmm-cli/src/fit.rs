@@ -323,6 +323,8 @@ fn observed(
     console: &Console,
 ) -> anyhow::Result<(Fit, Option<anyhow::Error>)> {
     let progress = Progress::new(console, RowSize::of(data), options.max_iter, options.n_init);
+    // A checkpoint needs the mixture of each iteration.
+    let options = FitOptions { concurrent: checkpoint.is_none(), ..options.clone() };
     let mut failed = None;
     let mut reached = 0;
     // Before the first iteration there is nothing to save: a signal then ends the program at once.
@@ -330,19 +332,19 @@ fn observed(
     let mut observer = |step: &Iteration<'_>| {
         held.get_or_insert_with(interrupt::hold);
         progress.step(step.restart, step);
+        let stop = interrupt::received().is_some();
         // An engine that runs several iterations in one batch passes the mixture only with the last.
-        if step.mixture.is_none() {
+        if step.mixture.is_none() && checkpoint.is_some() {
             return ControlFlow::Continue(());
         }
         reached = step.iteration;
-        let stop = interrupt::received().is_some();
         if let Some(Err(error)) = checkpoint.as_mut().map(|c| c.offer(step, stop)) {
             failed = Some(error);
             return ControlFlow::Break(());
         }
         if stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let result = fit_resumed(engine, data, options, state, &mut observer);
+    let result = fit_resumed(engine, data, &options, state, &mut observer);
     progress.finish();
     if let Some(error) = failed {
         return Err(error);

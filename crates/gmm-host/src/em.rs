@@ -41,11 +41,12 @@ pub struct Iteration<'a> {
     /// Change since the previous iteration; infinite for the first.
     pub change: f64,
     /// The mixture after this iteration's M-step. `None` if an engine made several iterations between two host
-    /// synchronisations and this is not the last of them.
+    /// synchronisations and this is not the last of them, or if several fits run at the same time
+    /// ([`FitOptions::concurrent`](crate::FitOptions::concurrent)).
     pub mixture: Option<&'a Mixture>,
     finish: &'a Cell<bool>,
-    run: &'a EmRun,
-    progress: RestartProgress<'a>,
+    /// The run up to this iteration, if its mixture is known.
+    run: Option<(&'a EmRun, RestartProgress<'a>)>,
 }
 
 /// Which restart of a fit a run of EM belongs to, and the result of those before it.
@@ -61,22 +62,30 @@ pub(crate) struct RestartProgress<'a> {
     pub(crate) best: Option<&'a Restart>,
 }
 
-impl Iteration<'_> {
+impl<'a> Iteration<'a> {
+    /// An iteration of the restart and number `at`, whose mixture is not known.
+    pub(crate) const fn bare(
+        at: (usize, usize),
+        mean_log_likelihood: f64,
+        change: f64,
+        finish: &'a Cell<bool>,
+    ) -> Self {
+        let (restart, iteration) = at;
+        Self { restart, iteration, mean_log_likelihood, change, mixture: None, finish, run: None }
+    }
+
     /// Brings `state` up to this iteration: [`fit_resumed`](crate::fit_resumed) continues from there. Does nothing if
     /// [`mixture`](Self::mixture) is `None`. `state` is an earlier one of the same fit, or [`FitState::default`].
     ///
     /// Cost: a copy of the mixture and of the part of the trace that `state` lacks.
     pub fn save(&self, state: &mut FitState) {
-        if self.mixture.is_none() {
-            return;
-        }
-        let RestartProgress { index, begun, empty_at_start, best } = self.progress;
+        let Some((run, RestartProgress { index, begun, empty_at_start, best })) = self.run else { return };
         match &mut state.running {
-            Some(running) if state.begun == begun && running.index == index && running.run.is_before(self.run) => {
-                running.run.catch_up(self.run);
+            Some(running) if state.begun == begun && running.index == index && running.run.is_before(run) => {
+                running.run.catch_up(run);
             }
             running => {
-                *running = Some(Restart { index, empty_at_start, run: self.run.clone() });
+                *running = Some(Restart { index, empty_at_start, run: run.clone() });
                 state.best = best.cloned();
                 state.begun = begun;
             }
@@ -286,16 +295,15 @@ fn note(
         if change < -rounding(mean, run.mixture.n_features(), options) {
             run.falls.push((at + 1, -change));
         }
-        let mixture = (at + 1 == run.iterations).then_some(&run.mixture);
+        let is_last = at + 1 == run.iterations;
         let seen = Iteration {
             restart: progress.index,
             iteration: at + 1,
             mean_log_likelihood: mean,
             change,
-            mixture,
+            mixture: is_last.then_some(&run.mixture),
             finish: &finish,
-            run,
-            progress,
+            run: is_last.then_some((&*run, progress)),
         };
         if !finish.get() && observer(&seen).is_break() {
             return Err(Error::Interrupted { iterations: at + 1 });

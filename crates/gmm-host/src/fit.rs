@@ -52,6 +52,10 @@ pub struct FitOptions {
     /// fast exact kernels handle; otherwise it has no effect. The loss of accuracy is measured on these rows after the
     /// fit: [`Fit::fast`]. The log-likelihood of the result is computed as for every other fit.
     pub fast: bool,
+    /// Whether restarts, and candidates of [`select`](crate::select()), may run at the same time where one does not
+    /// fill the engine ([`Engine::concurrently`]). On a CPU the result has the same bits. An observer then gets no
+    /// mixtures, so that [`Iteration::save`](crate::Iteration::save) does nothing.
+    pub concurrent: bool,
 }
 
 impl FitOptions {
@@ -70,6 +74,7 @@ impl FitOptions {
             precision: None,
             autotune: false,
             fast: false,
+            concurrent: true,
         }
     }
 
@@ -273,7 +278,16 @@ fn fit_data(
     let mut warnings = regularisation(rows.as_mut(), &sample, &at, options.reg_covar)?;
     let FitOptions { covariance_type: kind, n_components: k, reg_covar, init_rows, .. } = *options;
     let start = Start { data, shift: &at, kind, k, reg_covar, init_rows };
-    let state = restarts::run_all(rows.as_mut(), start, options, precision, from, observer)?;
+    let at_once = match data {
+        Data::Host(host) if options.concurrent && from == FitState::default() => {
+            restarts::run_concurrently(engine, host, start, options, precision, observer)?
+        }
+        _ => None,
+    };
+    let state = match at_once {
+        Some(state) => state,
+        None => restarts::run_all(rows.as_mut(), start, options, precision, from, observer)?,
+    };
     let (best, empty_at_start) = state.best.clone().map(|best| (best.run, best.empty_at_start)).expect("a run ended");
     let on_device = best.on_device;
     let fast = match on_device {

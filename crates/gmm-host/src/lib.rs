@@ -24,6 +24,7 @@
 
 #[cfg(feature = "cuda")]
 mod cache_folder;
+mod concurrent;
 mod costs;
 mod cpu;
 #[cfg_attr(not(feature = "cuda"), path = "no_cuda.rs")]

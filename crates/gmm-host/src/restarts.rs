@@ -1,11 +1,14 @@
 //! The restarts of a fit, and the state from which an interrupted fit continues.
 
-use gmm_model::{Draws, Precision};
+use std::ops::ControlFlow;
 
-use crate::em::{self, EmRun, Observer, RestartProgress};
+use gmm_model::{Dataset, Draws, Precision};
+
+use crate::concurrent::{self, Jobs};
+use crate::em::{self, EmRun, Iteration, Observer, RestartProgress};
 use crate::fit::em_options;
 use crate::init::{self, Start};
-use crate::{Error, EvaluateOptions, FitOptions, Resident};
+use crate::{Data, Engine, Error, EvaluateOptions, FitOptions, Resident};
 
 /// One restart of a fit: a run of EM from a start of its own.
 #[derive(Clone, Debug, PartialEq)]
@@ -84,11 +87,10 @@ pub(crate) fn run_all(
     let em = em_options(options, precision);
     let restarts = if options.init.is_deterministic() { 1 } else { options.n_init };
     let FitState { mut begun, mut running, best } = from.adapted(options, rows.dim().1, restarts)?;
-    let mut best = match best {
-        Some(best) => Some((score(rows, &best.run, restarts)?, best)),
-        None => None,
-    };
-    let mut failure = None;
+    let mut ended = Ended::default();
+    if let Some(best) = best {
+        ended.best = Some((score(rows, &best.run, restarts)?, best));
+    }
     while running.is_some() || begun < restarts {
         let attempt = running.take().map_or_else(
             || {
@@ -98,30 +100,112 @@ pub(crate) fn run_all(
             Ok,
         );
         let attempt = attempt.and_then(|Restart { index, empty_at_start, run }| {
-            let progress = RestartProgress { index, begun, empty_at_start, best: best.as_ref().map(|(_, best)| best) };
-            Ok(Restart { index, empty_at_start, run: em::go_on(rows, run, &em, progress, observer)? })
+            let best = ended.best.as_ref().map(|(_, best)| best);
+            let progress = RestartProgress { index, begun, empty_at_start, best };
+            let run = em::go_on(rows, run, &em, progress, observer)?;
+            Ok((score(rows, &run, restarts)?, Restart { index, empty_at_start, run }))
         });
-        let restart = match attempt {
-            Ok(restart) => restart,
-            // A numerical failure of one restart does not end the others.
-            Err(error @ (Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. })) => {
-                failure.get_or_insert(error);
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        let score = score(rows, &restart.run, restarts)?;
-        let finished = restart.run.finished;
-        if best.as_ref().is_none_or(|(s, _)| score > *s) {
-            best = Some((score, restart));
-        }
-        if finished {
+        if ended.add(attempt)?.is_break() {
             break;
         }
     }
-    match (best, failure) {
-        (Some((_, best)), _) => Ok(FitState { begun, running: None, best: Some(best) }),
-        (None, failure) => Err(failure.expect("at least one restart ran")),
+    ended.into_state(begun)
+}
+
+/// The restarts that have ended.
+#[derive(Default)]
+struct Ended {
+    /// The best of them, with its score.
+    best: Option<(f64, Restart)>,
+    /// The first error.
+    failure: Option<Error>,
+}
+
+impl Ended {
+    /// Adds the next restart. Breaks if its observer ended the fit.
+    ///
+    /// # Errors
+    /// An error that is not only this restart's.
+    fn add(&mut self, attempt: Result<(f64, Restart), Error>) -> Result<ControlFlow<()>, Error> {
+        let (score, restart) = match attempt {
+            Ok(ended) => ended,
+            // A numerical failure of one restart does not end the others.
+            Err(error @ (Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. })) => {
+                self.failure.get_or_insert(error);
+                return Ok(ControlFlow::Continue(()));
+            }
+            Err(error) => return Err(error),
+        };
+        let finished = restart.run.finished;
+        if self.best.as_ref().is_none_or(|(best, _)| score > *best) {
+            self.best = Some((score, restart));
+        }
+        Ok(if finished { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    }
+
+    /// The state at the end of a fit.
+    ///
+    /// # Errors
+    /// The first error, if no restart succeeded.
+    fn into_state(self, begun: usize) -> Result<FitState, Error> {
+        match self.best {
+            Some((_, best)) => Ok(FitState { begun, running: None, best: Some(best) }),
+            None => Err(self.failure.expect("at least one restart ran")),
+        }
+    }
+}
+
+/// As [`run_all`] from the beginning, with restarts that run at the same time, each on a part of the engine. `None` if
+/// the engine does not do that for these rows, or there is a single restart.
+///
+/// # Errors
+/// As for [`run_all`].
+pub(crate) fn run_concurrently(
+    engine: &dyn Engine,
+    data: &Dataset,
+    start: Start<'_>,
+    options: &FitOptions,
+    precision: Precision,
+    observer: &mut Observer<'_>,
+) -> Result<Option<FitState>, Error> {
+    let em = em_options(options, precision);
+    let count = if options.init.is_deterministic() { 1 } else { options.n_init };
+    let Start { shift, kind, k, reg_covar, init_rows, .. } = start;
+    let jobs = Jobs {
+        shape: data.rows().dim(),
+        count,
+        run: |part: &dyn Engine, loaded: &mut Option<Box<dyn Resident>>, index, observer: &mut Observer<'_>| {
+            let rows = match loaded {
+                Some(rows) => rows,
+                None => loaded.insert(part.load(data, precision, shift)?),
+            };
+            let start = Start { data: Data::Host(data), shift, kind, k, reg_covar, init_rows };
+            let Restart { empty_at_start, run, .. } = begin(rows.as_mut(), start, options, index)?;
+            let progress = RestartProgress { index, begun: index + 1, empty_at_start, best: None };
+            let run = em::go_on(rows.as_mut(), run, &em, progress, observer)?;
+            Ok((score(rows.as_mut(), &run, count)?, Restart { index, empty_at_start, run }))
+        },
+    };
+    let (mut ended, mut begun, mut outcome) = (Ended::default(), 0, Ok(()));
+    let mut interrupted = None;
+    let mut watched = |seen: &Iteration<'_>| {
+        let go_on = observer(seen);
+        if go_on.is_break() {
+            interrupted = Some(Error::Interrupted { iterations: seen.iteration });
+        }
+        go_on
+    };
+    let ran = concurrent::run(engine, &jobs, &mut watched, &mut |index, attempt| {
+        begun = index + 1;
+        ended.add(attempt).unwrap_or_else(|error| {
+            outcome = Err(error);
+            ControlFlow::Break(())
+        })
+    });
+    match interrupted {
+        Some(error) => Err(error),
+        None if ran => outcome.and_then(|()| ended.into_state(begun)).map(Some),
+        None => Ok(None),
     }
 }
 

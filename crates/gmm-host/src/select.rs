@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use gmm_model::{CovarianceType, Criterion};
 
-use crate::{Data, Engine, Error, Fit, FitOptions, Observer, fit_observed};
+use crate::concurrent::{self, Jobs};
+use crate::{Data, Engine, Error, Fit, FitOptions, Iteration, Observer, fit_observed};
 
 /// One of the fits compared, or its error.
 #[derive(Debug)]
@@ -44,23 +45,56 @@ pub fn select<'a>(
     iterations: &mut Observer<'_>,
 ) -> Result<Vec<Candidate>, Error> {
     let data = data.into();
-    let mut out = Vec::with_capacity(components.len() * kinds.len());
-    for &kind in kinds {
-        for &k in components {
-            let options = FitOptions { n_components: k, covariance_type: kind, ..options.clone() };
-            let outcome = match fit_observed(engine, data, &options, iterations) {
-                Err(error) if !is_own(&error) => return Err(error),
-                outcome => outcome,
-            };
-            let candidate = Candidate { k, kind, outcome };
-            let stop = observer(&candidate).is_break();
-            out.push(candidate);
-            if stop {
-                return Err(Error::Interrupted { iterations: 0 });
+    let all: Vec<(CovarianceType, usize)> =
+        kinds.iter().flat_map(|&kind| components.iter().map(move |&k| (kind, k))).collect();
+    let fit_one = |engine: &dyn Engine, data: Data<'_>, i: usize, iterations: &mut Observer<'_>| {
+        let (covariance_type, n_components) = all[i];
+        fit_observed(engine, data, &FitOptions { n_components, covariance_type, ..options.clone() }, iterations)
+    };
+    let mut out = Vec::with_capacity(all.len());
+    let mut failure = None;
+    let mut add = |i: usize, outcome: Result<Fit, Error>| {
+        let outcome = match outcome {
+            Err(error) if !is_own(&error) => {
+                failure = Some(error);
+                return ControlFlow::Break(());
             }
+            outcome => outcome,
+        };
+        let (kind, k) = all[i];
+        let candidate = Candidate { k, kind, outcome };
+        let go_on = observer(&candidate);
+        out.push(candidate);
+        if go_on.is_break() {
+            failure = Some(Error::Interrupted { iterations: 0 });
         }
+        go_on
+    };
+    let mut stopped = None;
+    let mut watched = |seen: &Iteration<'_>| {
+        let go_on = iterations(seen);
+        if go_on.is_break() {
+            stopped = Some(Error::Interrupted { iterations: seen.iteration });
+        }
+        go_on
+    };
+    let ran = match data {
+        Data::Host(host) if options.concurrent => {
+            let run = |part: &dyn Engine, (): &mut (), i: usize, iterations: &mut Observer<'_>| {
+                fit_one(part, Data::Host(host), i, iterations)
+            };
+            let jobs = Jobs { shape: host.rows().dim(), count: all.len(), run };
+            concurrent::run(engine, &jobs, &mut watched, &mut add)
+        }
+        _ => false,
+    };
+    if !ran {
+        let _ = (0..all.len()).try_for_each(|i| add(i, fit_one(engine, data, i, &mut watched)));
     }
-    Ok(out)
+    match stopped.or(failure) {
+        Some(error) => Err(error),
+        None => Ok(out),
+    }
 }
 
 /// Whether an error concerns only its own candidate.

@@ -87,6 +87,12 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Engine for Wrapped<'_, F> {
         self.engine.precision(asked)
     }
 
+    fn concurrently(&self, shape: (usize, usize), work: &(dyn Fn(&dyn Engine) + Sync)) -> bool {
+        // A trait object, since the type of these hooks would otherwise contain itself.
+        let hooks: &(dyn Fn() -> H + Send + Sync) = &self.hooks;
+        self.engine.concurrently(shape, &|engine| work(&Wrapped::new(engine, hooks)))
+    }
+
     fn multiplier(&self) -> Result<Multiplier, Error> {
         self.engine.multiplier()
     }

@@ -39,7 +39,9 @@ pub(crate) fn fit<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let Fitting { options } = options;
     let init = start(init, options.covariance_type)?;
-    let options = FitOptions { init, precision: place.precision, fast: place.fast, ..options };
+    // A call that can end the fit must see each iteration before the next one begins.
+    let concurrent = !wait;
+    let options = FitOptions { init, precision: place.precision, fast: place.fast, concurrent, ..options };
     let rows = Rows::new(rows, weights)?;
     let (shape, precision, is_on_gpu) = (rows.dim(), rows.precision(), rows.is_on_gpu());
     let (unchecked, owner) = rows.split();

@@ -21,6 +21,7 @@ mod terms;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, Statistics};
 use ndarray::ArrayView2;
@@ -42,6 +43,9 @@ pub(crate) use mixing::Mixing;
 /// Most mixtures evaluated per read of a block: with a few dozen, loading the block into the cache costs little.
 const SETS: usize = 64;
 
+/// At most this many numbers, a pass is so short that starting it on all threads takes a noticeable part of its time.
+const FEW_NUMBERS: usize = 1 << 20;
+
 /// Limit on the bytes of their parameters, which is likely to fit into a core's share of the last-level cache.
 const SETS_BYTES: usize = 4 << 20;
 
@@ -52,6 +56,17 @@ pub struct CpuEngine {
     machine: Machine,
     /// Rows whose copy needs more bytes are not copied.
     most_copied: u128,
+    /// Whether each thread runs fits of its own: see [`Engine::concurrently`].
+    is_shared_out: Arc<AtomicBool>,
+}
+
+/// Clears a flag when it is dropped, also by a panic.
+struct AtEnd<'a>(&'a AtomicBool);
+
+impl Drop for AtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 impl CpuEngine {
@@ -86,7 +101,8 @@ impl CpuEngine {
             .thread_name(|i| format!("gmm-{i}"))
             .build()
             .map_err(|e| Error::Device(format!("cannot start {threads} threads: {e}")))?;
-        Ok(Self { pool: Arc::new(pool), machine, most_copied: layout::MOST_COPIED })
+        let most_copied = layout::MOST_COPIED;
+        Ok(Self { pool: Arc::new(pool), machine, most_copied, is_shared_out: Arc::default() })
     }
 
     /// As [`new`](Self::new), but without copies of rows whatever their size, as for rows of more than 256 MiB: each
@@ -124,6 +140,17 @@ impl Engine for CpuEngine {
 
     fn multiplier(&self) -> Result<Multiplier, Error> {
         Ok(Multiplier(Kind::Cpu(self.clone())))
+    }
+
+    fn concurrently(&self, (n, d): (usize, usize), work: &(dyn Fn(&dyn Engine) + Sync)) -> bool {
+        // A fit within `work` must not wait for all threads, of which it holds one.
+        if self.threads() == 1 || n.saturating_mul(d) > FEW_NUMBERS || self.is_shared_out.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let _at_end = AtEnd(&self.is_shared_out);
+        // Passes of a thread of the pool run there, in the same shares; other threads help when they have no fit left.
+        self.pool.broadcast(|_| work(self));
+        true
     }
 
     fn evaluate_few(

@@ -103,6 +103,10 @@ impl CudaGroup {
     }
 }
 
+/// At most this many numbers, two H100 share an iteration with less than 1.9 times the speed of one, and the rows of
+/// all devices take little memory.
+const FEW_NUMBERS: usize = 1 << 27;
+
 /// Rows of a tile: shares begin at tiles.
 const TILE: usize = gmm_kernels::layout::TILE_ROWS as usize;
 
@@ -132,6 +136,19 @@ impl Engine for CudaGroup {
     /// That of the first device.
     fn multiplier(&self) -> Result<Multiplier, Error> {
         Ok(Multiplier(Kind::Cuda(CudaMultiplier::new(self.gpus[0].clone()))))
+    }
+
+    /// One thread per device, for rows so few that a share of them does not fill a device.
+    fn concurrently(&self, (n, d): (usize, usize), work: &(dyn Fn(&dyn Engine) + Sync)) -> bool {
+        if self.gpus.len() == 1 || n.saturating_mul(d) > FEW_NUMBERS {
+            return false;
+        }
+        let engines = self.gpus.iter().map(|gpu| CudaEngine { gpu: gpu.clone() }).collect();
+        let done = on_threads(engines, |engine: CudaEngine| {
+            work(&engine);
+            Ok(())
+        });
+        done.is_ok()
     }
 
     fn evaluate_few(

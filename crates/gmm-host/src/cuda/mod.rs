@@ -32,6 +32,9 @@ mod shape;
 mod tests;
 mod tune;
 
+#[cfg(test)]
+pub(crate) use driver::fake::here as fake_driver;
+
 use std::sync::Arc;
 
 use gmm_model::{CovarianceType, Dataset, Precision, PrecisionMixture};

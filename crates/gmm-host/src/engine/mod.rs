@@ -67,6 +67,17 @@ pub trait Engine: Send + Sync {
     /// [`Error::Memory`], checked before anything is allocated.
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error>;
 
+    /// Calls `work` on several threads at the same time, each with an engine for independent fits of rows of this
+    /// shape, `(n, d)`, if that takes less time than one fit after another on this engine; returns whether it did. The
+    /// calls return when there is no more to do.
+    ///
+    /// The CPU engine does so for rows so few that one fit does not fill all cores, with the same bits. Several GPUs
+    /// get one thread each, with the bits of a single GPU. All others return `false`.
+    fn concurrently(&self, shape: (usize, usize), work: &(dyn Fn(&dyn Engine) + Sync)) -> bool {
+        let _ = (shape, work);
+        false
+    }
+
     /// [`Evaluate::evaluate_precisions`] of rows so few that loading them would take longer. `None` if they should be
     /// loaded instead. On the CPU engine both ways give the same bits.
     ///

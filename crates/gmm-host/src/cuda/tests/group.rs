@@ -125,6 +125,20 @@ fn a_fit_on_two_devices_whose_rows_pass_through_them_has_the_bits_of_one_whose_r
 }
 
 #[test]
+fn restarts_of_few_rows_run_on_a_device_each_with_the_bits_of_one_device() {
+    let data = weighted(300, 2);
+    let options = FitOptions { n_init: 3, init: Init::RandomRows, max_iter: 3, tol: 0.0, ..FitOptions::new(2) };
+    let fitted = |engine: &dyn Fn() -> Box<dyn Engine>| {
+        let fake = Fake::install(TWO);
+        let found = fit(engine().as_ref(), &data, &options).unwrap();
+        fake.0.assert_clean("restarts");
+        (found.mixture, found.summary.trace)
+    };
+    let one = fitted(&|| Box::new(CudaEngine::new(0).unwrap()));
+    assert_eq!(fitted(&|| Box::new(CudaGroup::open(&[0, 1]).unwrap())), one);
+}
+
+#[test]
 fn devices_are_named_once() {
     let fake = Fake::install(TWO);
     assert!(text(CudaGroup::open(&[1, 1])).contains("each once"));

@@ -1,0 +1,151 @@
+//! Independent fits at the same time, which report in their order.
+
+use std::cell::Cell;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+
+use crate::Engine;
+use crate::em::{Iteration, Observer};
+
+/// Jobs of one kind, each a fit or a restart, numbered from 0.
+pub(crate) struct Jobs<Run> {
+    /// `(n, d)` of the rows.
+    pub(crate) shape: (usize, usize),
+    /// Number of jobs.
+    pub(crate) count: usize,
+    /// Runs a job on a part of the engine. The jobs of one part share a state.
+    pub(crate) run: Run,
+}
+
+/// An iteration of a job, without its mixture.
+#[derive(Clone, Copy)]
+struct Step {
+    restart: usize,
+    iteration: usize,
+    mean_log_likelihood: f64,
+    change: f64,
+}
+
+enum Told<R> {
+    Step(Step),
+    Done(R),
+}
+
+/// Which jobs should end early.
+struct Stop {
+    next: AtomicUsize,
+    all: AtomicBool,
+    finish: Vec<AtomicBool>,
+}
+
+/// Runs jobs on the parts of an engine ([`Engine::concurrently`]). `observer` gets the iterations, and `done` the
+/// results, in the order of the jobs, as if they ran one after another, on the calling thread. If either breaks, the
+/// other jobs end and nothing more is reported. Returns whether jobs ran; if not, the caller runs them.
+///
+/// A job that its observer [finishes](Iteration::finish) does so a few iterations later.
+pub(crate) fn run<S: Default, R: Send>(
+    engine: &dyn Engine,
+    jobs: &Jobs<impl Fn(&dyn Engine, &mut S, usize, &mut Observer<'_>) -> R + Sync>,
+    observer: &mut Observer<'_>,
+    done: &mut dyn FnMut(usize, R) -> ControlFlow<()>,
+) -> bool {
+    if jobs.count < 2 {
+        return false;
+    }
+    let finish = (0..jobs.count).map(|_| AtomicBool::new(false)).collect();
+    let stop = Stop { next: AtomicUsize::new(0), all: AtomicBool::new(false), finish };
+    let (sender, receiver) = mpsc::channel();
+    let work = |part: &dyn Engine| on_part(part, jobs, &stop, &sender.clone());
+    // Tests replace the driver per thread.
+    #[cfg(all(test, feature = "cuda"))]
+    let fake = crate::cuda::fake_driver();
+    thread::scope(|scope| {
+        let runs = scope.spawn(|| {
+            #[cfg(all(test, feature = "cuda"))]
+            let _fake = fake.as_ref().map(|fake| fake.enter());
+            let ran = engine.concurrently(jobs.shape, &work);
+            // Ends the loop below, also if nothing ran.
+            let _ = sender.send((jobs.count, None));
+            ran
+        });
+        report(&receiver, &stop, observer, done);
+        runs.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+type Message<R> = (usize, Option<Told<R>>);
+
+/// Runs jobs on one part of the engine until none is left.
+fn on_part<S: Default, R>(
+    part: &dyn Engine,
+    jobs: &Jobs<impl Fn(&dyn Engine, &mut S, usize, &mut Observer<'_>) -> R>,
+    stop: &Stop,
+    sender: &Sender<Message<R>>,
+) {
+    let mut state = S::default();
+    loop {
+        let job = stop.next.fetch_add(1, Ordering::Relaxed);
+        if job >= jobs.count || stop.all.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut observer = |seen: &Iteration<'_>| {
+            let Iteration { restart, iteration, mean_log_likelihood, change, .. } = *seen;
+            let step = Step { restart, iteration, mean_log_likelihood, change };
+            // The receiver outlives all jobs.
+            let _ = sender.send((job, Some(Told::Step(step))));
+            if stop.finish[job].load(Ordering::Relaxed) {
+                seen.finish();
+            }
+            if stop.all.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let result = (jobs.run)(part, &mut state, job, &mut observer);
+        let _ = sender.send((job, Some(Told::Done(result))));
+    }
+}
+
+/// Receives from all jobs and reports in their order, until the last message.
+fn report<R>(
+    receiver: &Receiver<Message<R>>,
+    stop: &Stop,
+    observer: &mut Observer<'_>,
+    done: &mut dyn FnMut(usize, R) -> ControlFlow<()>,
+) {
+    let mut waiting: Vec<Vec<Told<R>>> = stop.finish.iter().map(|_| Vec::new()).collect();
+    let mut current = 0;
+    while let Ok((job, Some(told))) = receiver.recv() {
+        if stop.all.load(Ordering::Relaxed) {
+            continue;
+        }
+        waiting[job].push(told);
+        while current < waiting.len() && !waiting[current].is_empty() {
+            let mut ended = false;
+            for told in std::mem::take(&mut waiting[current]) {
+                let go_on = match told {
+                    Told::Step(step) => see(step, &stop.finish[current], observer),
+                    Told::Done(result) => {
+                        ended = true;
+                        done(current, result)
+                    }
+                };
+                if go_on.is_break() {
+                    stop.all.store(true, Ordering::Relaxed);
+                    break;
+                }
+            }
+            if !ended || stop.all.load(Ordering::Relaxed) {
+                break;
+            }
+            current += 1;
+        }
+    }
+}
+
+fn see(step: Step, finish: &AtomicBool, observer: &mut Observer<'_>) -> ControlFlow<()> {
+    let Step { restart, iteration, mean_log_likelihood, change } = step;
+    let cell = Cell::new(false);
+    let go_on = observer(&Iteration::bare((restart, iteration), mean_log_likelihood, change, &cell));
+    finish.fetch_or(cell.get(), Ordering::Relaxed);
+    go_on
+}
