@@ -19,6 +19,7 @@
 //! ```
 
 mod cholesky;
+mod conditional;
 mod covariance;
 mod criteria;
 mod dataset;
@@ -28,6 +29,7 @@ mod m_step;
 mod marginal;
 pub mod memory;
 mod mixture;
+mod outliers;
 mod parameter_draws;
 mod precision_factor;
 mod precision_mixture;
@@ -42,6 +44,7 @@ mod summary;
 mod synthetic;
 
 pub use cholesky::{Cholesky, NotPositiveDefinite};
+pub use conditional::Conditional;
 pub use covariance::{CovarianceType, Covariances, packed_index, packed_len};
 pub use criteria::{Criteria, Criterion, criteria, entropy};
 pub use dataset::{Dataset, Matrix, Precision, check_weights};
@@ -49,6 +52,7 @@ pub use draw::Draws;
 pub use error::{DataError, ModelError, StatisticsError};
 pub use m_step::{MStep, m_step};
 pub use mixture::{Factors, Mixture};
+pub use outliers::OutlierThreshold;
 pub use parameter_draws::{DrawStat, Parameter, ParameterDraws};
 pub use precision_factor::{covariance_of_precision, inverse_transposed};
 pub use precision_mixture::{FactorShape, Numbers, PrecisionMixture};
