@@ -120,8 +120,13 @@ _Line = tuple[str, float, float, float, float, float, float, float]
 
 # Log density, contamination and level.
 _Outliers = tuple[float, float | None, float | None]
-# A mixture, its given columns and its targets.
-_Regression = tuple[_Parameters, list[int], list[int]]
+class _Regression(Protocol):
+    @property
+    def mixture(self) -> _Parameters: ...
+    @property
+    def given(self) -> list[int]: ...
+    @property
+    def targets(self) -> list[int]: ...
 
 class _Model(_Mixture):
     covariance_type: _Kind

@@ -1,10 +1,12 @@
 """What the estimators that are made of mixtures share: parameters, their constraints, and arrays for `gmm_rs._core`."""
 
 import numpy as np
+from sklearn.utils.validation import _check_y
 
 from gmm_rs import _bridge, _inputs
 from gmm_rs._gpu import to_host
 from gmm_rs._place import place
+from gmm_rs.exceptions import DataError
 from gmm_rs.mixture import GaussianMixture
 
 # The parameters of `GaussianMixture` that these estimators pass on unchanged.
@@ -32,9 +34,21 @@ def mixture(model, n_components, covariance_type, **changed):
 
 def fit(estimator, X, sample_weight=None):
     """Fit a mixture to checked rows, and return it."""
+    present = np.ones(len(X), dtype=bool) if sample_weight is None else sample_weight > 0
+    if isinstance(X, np.ndarray) and present.sum() == 1:
+        # The engines refuse a single row, which two of half the weight are: its covariance is `reg_covar`.
+        weight = 1.0 if sample_weight is None else sample_weight[present][0]
+        X, sample_weight = np.repeat(X[present], 2, axis=0), np.full(2, weight / 2)
     estimator.n_features_in_ = X.shape[1]
     estimator.engine_ = _bridge.fit(estimator, X, sample_weight)
     return estimator
+
+
+def target(model, y, **checks):
+    """`y` checked by scikit-learn."""
+    if y is None:
+        raise DataError(f"{type(model).__name__} requires y to be passed, but the target y is None")
+    return _check_y(y, estimator=model, **checks)
 
 
 def host_rows(model, X, *, reset, **checks):

@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from gmm_rs import _bridge, _inputs, _mixtures, _semi_supervised
 from gmm_rs._semi_supervised import log_sum_exp
@@ -45,10 +45,10 @@ class GaussianMixtureClassifier(ClassifierMixin, BaseEstimator):
     priors : array-like of shape (n_classes,), default=None
         Prior probabilities of the classes, in the order of `classes_`. None means their shares of the training rows.
 
-    unlabelled : object, default=-1
-        Rows with this label have no known class: they help to estimate the mixtures and priors by EM, in which labelled
-        rows keep their class. Numbers of components and covariance types are chosen on the labelled rows. None: every
-        label is a class.
+    unlabelled : object, default=None
+        Rows with this label, such as -1, have no known class: they help to estimate the mixtures and priors by EM, in
+        which labelled rows keep their class. Numbers of components and covariance types are chosen on the labelled rows.
+        None: every label is a class, also -1.
 
     tol : float, default=1e-3
         This and the following parameters are those of :class:`~gmm_rs.mixture.GaussianMixture`.
@@ -96,7 +96,7 @@ class GaussianMixtureClassifier(ClassifierMixin, BaseEstimator):
         Bayesian information criterion; lower is better. mclust prints its negative.
 
     n_iter_ : int
-        Number of EM iterations with unlabelled rows, else 0.
+        Number of EM iterations with unlabelled rows, else the largest of all mixtures.
 
     converged_ : bool
         Whether EM with unlabelled rows converged, else whether all mixtures did.
@@ -134,7 +134,7 @@ class GaussianMixtureClassifier(ClassifierMixin, BaseEstimator):
         *,
         covariance_type="full",
         priors=None,
-        unlabelled=-1,
+        unlabelled=None,
         tol=1e-3,
         reg_covar=1e-6,
         max_iter=100,
@@ -182,7 +182,7 @@ class GaussianMixtureClassifier(ClassifierMixin, BaseEstimator):
             The fitted estimator.
         """
         rows = _mixtures.host_rows(self, X, reset=True, ensure_min_samples=2)
-        y = _check_y(y, estimator=self)
+        y = _mixtures.target(self, y)
         check_consistent_length(rows, y)
         check_classification_targets(y)
         weights = _inputs.weights(sample_weight, rows)
@@ -191,7 +191,8 @@ class GaussianMixtureClassifier(ClassifierMixin, BaseEstimator):
         codes = np.full(len(y), -1)
         codes[is_known] = np.searchsorted(self.classes_, y[is_known])
         self._fit_labelled(rows, codes, weights)
-        self.n_iter_, self.converged_ = 0, all(mixture.converged_ for mixture in self.mixtures_)
+        self.n_iter_ = max(mixture.n_iter_ for mixture in self.mixtures_)
+        self.converged_ = all(mixture.converged_ for mixture in self.mixtures_)
         if not is_known.all():
             _semi_supervised.fit(self, rows, codes, weights)
             if not self.converged_:
@@ -216,7 +217,7 @@ class GaussianMixtureClassifier(ClassifierMixin, BaseEstimator):
         """Fit the mixtures to the rows of known class."""
         share = np.bincount(codes[codes >= 0], None if weights is None else weights[codes >= 0], len(self.classes_))
         if not (share > 0).all():
-            raise DataError(f"all rows of class {self.classes_[np.argmin(share)]!r} have weight 0")
+            raise DataError(f"all rows of class {self.classes_[np.argmin(share)]} have weight 0")
         self.proportions_ = share / share.sum()
         kinds = _kinds(self.covariance_type)
         if isinstance(self.n_components, Integral) and self.n_components == 1:
@@ -232,7 +233,7 @@ class GaussianMixtureClassifier(ClassifierMixin, BaseEstimator):
                 else:
                     mixture = self._selected(own, own_weights, components, kinds)
             except ValueError as error:
-                raise type(error)(f"class {label!r}: {error}") from None
+                raise type(error)(f"class {label}: {error}") from None
             self.mixtures_.append(mixture)
         self.n_parameters_ = sum(map(_bridge.n_parameters, self.mixtures_)) + len(self.classes_) - 1
 
@@ -261,7 +262,7 @@ class GaussianMixtureClassifier(ClassifierMixin, BaseEstimator):
             return list(_BIC_COMPONENTS)
         if isinstance(given, dict):
             if label not in given:
-                raise ParameterError(f"n_components has no entry for class {label!r}: it has {list(given)}")
+                raise ParameterError(f"n_components has no entry for class {label}: it has {list(given)}")
             given = given[label]
         return _components(given)
 
@@ -333,7 +334,8 @@ class GaussianMixtureClassifier(ClassifierMixin, BaseEstimator):
         labels : ndarray of shape (n,)
             Most probable class; the first one if several are equally probable.
         """
-        return self.classes_[self.predict_log_proba(X).argmax(axis=1)]
+        found = self.predict_log_proba(X).argmax(axis=1)
+        return self.classes_[found]
 
 
 def _log(probabilities):
@@ -355,7 +357,7 @@ def _separate(model, rows, codes, weights, kind):
         try:
             found.append(_mixtures.fit(_mixtures.mixture(model, 1, kind), own, own_weights))
         except ValueError as error:
-            raise type(error)(f"class {label!r}: {error}") from None
+            raise type(error)(f"class {label}: {error}") from None
     return found
 
 

@@ -47,7 +47,7 @@ class GaussianMixtureClassifier(ClassifierMixin, BaseEstimator):  # type: ignore
         *,
         covariance_type: _Kind | Iterable[_Kind] = "full",
         priors: ArrayLike | None = None,
-        unlabelled: object = -1,
+        unlabelled: object = None,
         tol: float = 1e-3,
         reg_covar: float = 1e-6,
         max_iter: int = 100,

@@ -28,7 +28,7 @@ class GaussianMixtureDetector(OutlierMixin, BaseEstimator):
     covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='full'
         Covariance type.
 
-    contamination : 'auto' or float, default='auto'
+    contamination : 'auto' or float, default=0.1
         A number, above 0 and at most 0.5: the threshold is the quantile of the log densities of the training rows
         below which at most this share of their weight lies. 'auto': the threshold is that of the highest-density region
         with a probability of 0.99 under the mixture itself (Hyndman 1996), whatever the rows.
@@ -62,6 +62,12 @@ class GaussianMixtureDetector(OutlierMixin, BaseEstimator):
     offset_ : float
         The threshold: the log density below which a row is an outlier.
 
+    n_iter_ : int
+        Number of EM iterations.
+
+    converged_ : bool
+        Whether EM converged.
+
     n_features_in_ : int
         Number of columns.
 
@@ -93,7 +99,7 @@ class GaussianMixtureDetector(OutlierMixin, BaseEstimator):
         n_components=1,
         *,
         covariance_type="full",
-        contamination="auto",
+        contamination=0.1,
         tol=1e-3,
         reg_covar=1e-6,
         max_iter=100,
@@ -143,6 +149,7 @@ class GaussianMixtureDetector(OutlierMixin, BaseEstimator):
         weights = _inputs.weights(sample_weight, rows)
         estimator = _mixtures.mixture(self, self.n_components, self.covariance_type)
         self.mixture_ = _mixtures.fit(estimator, rows, weights)
+        self.n_iter_, self.converged_ = self.mixture_.n_iter_, self.mixture_.converged_
         if self.contamination == "auto":
             self.offset_ = _core.region_threshold(_mixtures.given(self.mixture_), _LEVEL, 0, place(self))
         else:
@@ -224,7 +231,7 @@ class GaussianMixtureDetector(OutlierMixin, BaseEstimator):
         model = cls(**{**known, **parameters})
         estimator.set_params(device=model.device, precision=model.precision, n_jobs=model.n_jobs)
         model.mixture_, model.offset_ = estimator, log_density
-        for name in ("n_features_in_", "feature_names_in_"):
+        for name in ("n_features_in_", "feature_names_in_", "n_iter_", "converged_"):
             if hasattr(estimator, name):
                 setattr(model, name, getattr(estimator, name))
         return model

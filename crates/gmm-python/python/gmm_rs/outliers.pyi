@@ -29,6 +29,8 @@ class GaussianMixtureDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc
 
     mixture_: GaussianMixture
     offset_: float
+    n_iter_: int
+    converged_: bool
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
 
@@ -37,7 +39,7 @@ class GaussianMixtureDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc
         n_components: int = 1,
         *,
         covariance_type: _Kind = "full",
-        contamination: float | Literal["auto"] = "auto",
+        contamination: float | Literal["auto"] = 0.1,
         tol: float = 1e-3,
         reg_covar: float = 1e-6,
         max_iter: int = 100,

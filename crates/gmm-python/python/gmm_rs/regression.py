@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_y, check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
 from gmm_rs import _bridge, _core, _inputs, _mixtures
 from gmm_rs._place import place
@@ -33,6 +33,14 @@ class Conditional(NamedTuple):
     weights: np.ndarray
     means: np.ndarray
     covariances: np.ndarray
+
+
+class _Regression(NamedTuple):
+    """A mixture, its given columns and its targets, in the form that `gmm_rs._core` takes."""
+
+    mixture: tuple
+    given: list
+    targets: list
 
 
 class GaussianMixtureRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -76,6 +84,12 @@ class GaussianMixtureRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     ----------
     mixture_ : GaussianMixture
         The mixture of the ``d`` features, followed by the targets.
+
+    n_iter_ : int
+        Number of EM iterations.
+
+    converged_ : bool
+        Whether EM converged.
 
     n_features_in_ : int
         Number of features ``d``.
@@ -155,7 +169,7 @@ class GaussianMixtureRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             The fitted estimator.
         """
         rows = _mixtures.host_rows(self, X, reset=True, ensure_min_samples=2)
-        y = _check_y(y, multi_output=True, y_numeric=True, estimator=self)
+        y = _mixtures.target(self, y, multi_output=True, y_numeric=True)
         check_consistent_length(rows, y)
         self._is_vector = y.ndim == 1
         y = y.reshape(len(y), -1)
@@ -163,6 +177,7 @@ class GaussianMixtureRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         joint = np.hstack([rows, y.astype(np.result_type(y.dtype, np.float32), copy=False)])
         estimator = _mixtures.mixture(self, self.n_components, self.covariance_type)
         self.mixture_ = _mixtures.fit(estimator, joint, _inputs.weights(sample_weight, rows))
+        self.n_iter_, self.converged_ = self.mixture_.n_iter_, self.mixture_.converged_
         return self
 
     def predict(self, X, return_std=False):
@@ -231,7 +246,7 @@ class GaussianMixtureRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             Log density of all targets of each row.
         """
         rows = self._rows(X)
-        y = _check_y(y, multi_output=True, y_numeric=True, estimator=self).reshape(len(rows), -1)
+        y = _mixtures.target(self, y, multi_output=True, y_numeric=True).reshape(len(rows), -1)
         if y.shape[1] != self.n_targets_:
             raise ParameterError(f"y has {y.shape[1]} targets: the model has {self.n_targets_}")
         joint = np.ascontiguousarray(np.hstack([rows, y]), dtype=np.float64)
@@ -258,7 +273,7 @@ class GaussianMixtureRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _regression(self):
         d = self.n_features_in_
-        return _mixtures.given(self.mixture_), list(range(d)), list(range(d, d + self.n_targets_))
+        return _Regression(_mixtures.given(self.mixture_), list(range(d)), list(range(d, d + self.n_targets_)))
 
     def _shaped(self, values):
         return values[:, 0] if self._is_vector else values

@@ -31,6 +31,8 @@ class GaussianMixtureRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     init_rows: int | None
 
     mixture_: GaussianMixture
+    n_iter_: int
+    converged_: bool
     n_features_in_: int
     n_targets_: int
     feature_names_in_: NDArray[np.object_]
