@@ -137,4 +137,14 @@ fn a_column_that_the_others_determine_is_an_error_that_names_it() {
     let rows: String = (0..50).map(|i| format!("{},{},{}\n", i % 7, i % 11, i % 7 + i % 11)).collect();
     folder.write("x.csv", format!("a,b,sum\n{rows}"));
     folder.refuses("fit x.csv -k 1 --reg-covar 0 -o m.json", 4, &["'sum'"]);
+    // A model whose column `sum` is that of the others but for a variance of 2⁻⁵¹, which rounding hides in this order.
+    let (e, noise) = (2f64.powi(-20), 2f64.powi(-51));
+    let model = format!(
+        r#"{{"format":"gmm-model","version":1,"covariance_type":"tied","n_components":1,"n_features":3,
+        "feature_names":["sum","a","b"],"weights":[1.0],"means":[[0,0,0]],
+        "covariances":[[{},1,{e}],[1,1,0],[{e},0,{e}]]}}"#,
+        1.0 + e + noise
+    );
+    folder.write("near.json", model);
+    folder.refuses("regress near.json x.csv --predict sum --given b,a", 4, &["near.json", "'sum'"]);
 }

@@ -2,12 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
 use clap::Args;
 use gmm_data::{ModelFile, TableHead};
 use gmm_host::regress::{self, DrawOptions};
 use gmm_host::{Engine, Work, on_threads};
-use gmm_model::{Conditional, Dataset, Matrix, Precision};
+use gmm_model::{Conditional, Dataset, Matrix, ModelError, Precision};
 use ndarray::{Array2, Axis, concatenate};
 
 use crate::args::{self, EngineArgs, InputArgs, Words};
@@ -61,8 +60,15 @@ pub(crate) fn run(args: &RegressArgs, console: &Console) -> anyhow::Result<()> {
     output::check_apart(&args.output, &input::with_model(&args.input.source().files()?, &args.model))?;
     let model = input::model_beside(&args.model, args.input.source())?;
     let (given, targets) = columns(args, &model)?;
-    let conditional =
-        Conditional::new(&model.mixture, &given, &targets).with_context(|| input::display(&args.model))?;
+    let conditional = Conditional::new(&model.mixture, &given, &targets).map_err(|error| {
+        let place = match error {
+            ModelError::NotPositiveDefinite { column, .. } => {
+                format!("{}, column '{}'", input::display(&args.model), input::column_name(&model, column))
+            }
+            _ => input::display(&args.model),
+        };
+        anyhow::Error::new(error).context(place)
+    })?;
     let needed = if args.density { [given, targets.clone()].concat() } else { given };
     let data = input::rows_of_columns(&model, &needed, args.input.source(), console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());

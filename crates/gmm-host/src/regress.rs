@@ -6,7 +6,7 @@
 //! on other rows, on blocks or on the number of threads.
 
 use gmm_model::{Conditional, Dataset, Draws, Matrix, Precision};
-use ndarray::{ArrayView2, aview1};
+use ndarray::aview1;
 use rayon::prelude::*;
 
 use crate::engine::check_features;
@@ -48,7 +48,7 @@ pub fn moments(
     means: &mut [f64],
     deviations: &mut [f64],
 ) -> Result<(), Error> {
-    let (n, t) = (data.n_rows(), conditional.n_targets());
+    let (n, k, t) = (data.n_rows(), conditional.n_components(), conditional.n_targets());
     assert_eq!((means.len(), deviations.len()), (n * t, n * t), "t values of each row");
     let mut outputs = (means, deviations);
     by_block(engine, conditional, data, precision, |block| {
@@ -56,10 +56,13 @@ pub fn moments(
         let (means, deviations) = (front(&mut outputs.0, len), front(&mut outputs.1, len));
         let pieces = means.par_chunks_mut(PIECE * t).zip(deviations.par_chunks_mut(PIECE * t)).enumerate();
         pieces.for_each(|(piece, (means, deviations))| {
-            let mut row = Row::new(conditional);
-            for (i, (mean, deviation)) in means.chunks_exact_mut(t).zip(deviations.chunks_exact_mut(t)).enumerate() {
-                row.read(&block, piece * PIECE + i);
-                conditional.moments(&row.x, &row.responsibilities, &mut row.workspace, mean, deviation);
+            let Row { mut x, mut workspace, .. } = Row::new(conditional);
+            let rows = block.responsibilities.chunks_exact(k).enumerate().skip(piece * PIECE);
+            for ((i, responsibilities), (mean, deviation)) in
+                rows.zip(means.chunks_exact_mut(t).zip(deviations.chunks_exact_mut(t)))
+            {
+                let x = block.given(i, &mut x);
+                conditional.moments(x, responsibilities, &mut workspace, mean, deviation);
                 deviation.iter_mut().for_each(|v| *v = v.sqrt());
             }
         });
@@ -95,7 +98,7 @@ pub fn draw(
     out: &mut [f64],
 ) -> Result<(), Error> {
     let DrawOptions { count, seed, mut first_row } = options;
-    let (t, per_row) = (conditional.n_targets(), count * conditional.n_targets());
+    let (k, t, per_row) = (conditional.n_components(), conditional.n_targets(), count * conditional.n_targets());
     assert_eq!(out.len(), data.n_rows() * per_row, "count*t values of each row");
     let uniforms = count as u64 * conditional.uniforms() as u64;
     let mut out = out;
@@ -103,19 +106,20 @@ pub fn draw(
         let rows = block.rows.dim().0;
         let values = front(&mut out, rows * per_row);
         values.par_chunks_mut(PIECE * per_row).enumerate().for_each(|(piece, values)| {
-            let mut row = Row::new(conditional);
+            let Row { mut x, mut cumulative, mut workspace } = Row::new(conditional);
             let mut draws = Draws::for_purpose("regress", seed, 0);
             // Every draw takes the same number of uniforms, so one seek is enough for consecutive rows.
             draws.seek((first_row + (piece * PIECE) as u64).wrapping_mul(uniforms));
-            for (i, values) in values.chunks_exact_mut(per_row).enumerate() {
-                row.read(&block, piece * PIECE + i);
+            let rows = block.responsibilities.chunks_exact(k).enumerate().skip(piece * PIECE);
+            for ((i, responsibilities), values) in rows.zip(values.chunks_exact_mut(per_row)) {
+                let x = block.given(i, &mut x);
                 let mut sum = 0.0;
-                row.responsibilities.iter_mut().for_each(|r| {
-                    sum += *r;
-                    *r = sum;
-                });
+                for (slot, r) in cumulative.iter_mut().zip(responsibilities) {
+                    sum += r;
+                    *slot = sum;
+                }
                 for out in values.chunks_exact_mut(t) {
-                    conditional.draw(&row.x, &row.responsibilities, &mut draws, &mut row.workspace, out);
+                    conditional.draw(x, &cumulative, &mut draws, &mut workspace, out);
                 }
             }
         });
@@ -158,7 +162,7 @@ pub fn log_densities(
 /// A block of rows and their responsibilities, `(rows, k)`.
 struct Block<'a> {
     rows: &'a Matrix,
-    responsibilities: ArrayView2<'a, f64>,
+    responsibilities: &'a [f64],
 }
 
 /// Calls `see` on each block of rows, in order.
@@ -172,16 +176,14 @@ fn by_block(
     let (n, k) = (data.n_rows(), conditional.n_components());
     check_features(data.n_features(), conditional.n_given())?;
     if k == 1 {
-        let ones = vec![1.0; n];
-        let responsibilities = ArrayView2::from_shape((n, 1), &ones).expect("one of each row");
-        see(Block { rows: data.rows(), responsibilities });
+        see(Block { rows: data.rows(), responsibilities: &vec![1.0; n] });
         return Ok(());
     }
     let step = (AT_ONCE / k).max(1);
     for first in (0..n).step_by(step) {
         let block = Dataset::new(data.rows().part(first..n.min(first + step)))?;
         let responsibilities = evaluate::responsibilities(engine, conditional.marginal(), &block, precision)?;
-        see(Block { rows: block.rows(), responsibilities: responsibilities.view() });
+        see(Block { rows: block.rows(), responsibilities: responsibilities.as_slice().expect("row-major") });
     }
     Ok(())
 }
@@ -189,7 +191,7 @@ fn by_block(
 /// Buffers for one row.
 struct Row {
     x: Vec<f64>,
-    responsibilities: Vec<f64>,
+    cumulative: Vec<f64>,
     workspace: Vec<f64>,
 }
 
@@ -197,17 +199,24 @@ impl Row {
     fn new(conditional: &Conditional) -> Self {
         Self {
             x: vec![0.0; conditional.n_given()],
-            responsibilities: vec![0.0; conditional.n_components()],
+            cumulative: vec![0.0; conditional.n_components()],
             workspace: conditional.workspace(),
         }
     }
+}
 
-    fn read(&mut self, block: &Block<'_>, index: usize) {
-        match block.rows {
-            Matrix::F32(a) => self.x.iter_mut().zip(a.row(index)).for_each(|(x, v)| *x = f64::from(*v)),
-            Matrix::F64(a) => self.x.iter_mut().zip(a.row(index)).for_each(|(x, v)| *x = *v),
+impl Block<'_> {
+    /// The given columns of a row in `f64`, `(g,)`.
+    fn given<'a>(&'a self, row: usize, buffer: &'a mut [f64]) -> &'a [f64] {
+        let g = buffer.len();
+        match self.rows {
+            Matrix::F64(a) => &a.as_slice().expect("row-major")[row * g..][..g],
+            Matrix::F32(a) => {
+                let row = &a.as_slice().expect("row-major")[row * g..][..g];
+                buffer.iter_mut().zip(row).for_each(|(x, v)| *x = f64::from(*v));
+                buffer
+            }
         }
-        self.responsibilities.iter_mut().zip(block.responsibilities.row(index)).for_each(|(r, v)| *r = *v);
     }
 }
 

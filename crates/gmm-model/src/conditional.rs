@@ -33,12 +33,15 @@ pub struct Conditional {
     joint: Mixture,
     /// The mixture of the given columns.
     marginal: Mixture,
+    /// Means of the targets, `(k, t)`. This and the other arrays are plain slices in row-major order, since each row of
+    /// data reads all of them.
+    target_means: Vec<f64>,
     /// `B` of each component, `(k, t, g)`; of all, `(1, t, g)`, if their covariance is one. None if all are zero.
-    coefficients: Option<Array3<f64>>,
+    coefficients: Option<Vec<f64>>,
     /// Factors of the covariances `S`, as for a mixture of `t` columns.
     factors: Factors,
     /// The diagonals of `S`, `(k, t)`.
-    variances: Array2<f64>,
+    variances: Vec<f64>,
 }
 
 impl Conditional {
@@ -70,16 +73,15 @@ impl Conditional {
         let (coefficients, factors) = match joint.factors() {
             Factors::Full(all) => {
                 let coefficients = all.iter().flat_map(|l| coefficients(l, g)).collect();
-                (Some((k, coefficients)), Factors::Full(all.iter().map(|l| l.trailing(g)).collect()))
+                (Some(coefficients), Factors::Full(all.iter().map(|l| l.trailing(g)).collect()))
             }
-            Factors::Tied(l) => (Some((1, coefficients(l, g))), Factors::Tied(l.trailing(g))),
+            Factors::Tied(l) => (Some(coefficients(l, g)), Factors::Tied(l.trailing(g))),
             Factors::Diag(sd) => (None, Factors::Diag(sd.slice(ndarray::s![.., g..]).to_owned())),
             Factors::Spherical(sd) => (None, Factors::Spherical(sd.clone())),
         };
-        let coefficients =
-            coefficients.map(|(k, all)| Array3::from_shape_vec((k, t, g), all).expect("t*g of each component"));
-        let variances = Array2::from_shape_fn((k, t), |(c, i)| variance(&factors, c, i));
-        Ok(Self { joint, marginal, coefficients, factors, variances })
+        let target_means = mixture.means().select(Axis(1), targets).into_iter().collect();
+        let variances = (0..k * t).map(|i| variance(&factors, i / t, i % t)).collect();
+        Ok(Self { joint, marginal, target_means, coefficients, factors, variances })
     }
 
     /// The mixture of the given columns followed by the targets, `g + t` columns.
@@ -110,7 +112,13 @@ impl Conditional {
     /// The coefficients of the regression of the targets on the given columns in component `c`, `(t, g)`. `None` for
     /// diagonal and spherical covariances, where all are zero.
     pub fn coefficients(&self, c: usize) -> Option<ArrayView2<'_, f64>> {
-        self.coefficients.as_ref().map(|all| all.index_axis(Axis(0), if all.len_of(Axis(0)) == 1 { 0 } else { c }))
+        let shape = (self.n_targets(), self.n_given());
+        Some(ArrayView2::from_shape(shape, self.own_coefficients(c)?).expect("t*g of each component"))
+    }
+
+    fn own_coefficients(&self, c: usize) -> Option<&[f64]> {
+        let (all, each) = (self.coefficients.as_ref()?, self.n_targets() * self.n_given());
+        Some(if all.len() == each { all } else { &all[c * each..][..each] })
     }
 
     /// The covariance of the targets given the other columns in component `c`, `(t, t)`; the same for all values.
@@ -126,19 +134,14 @@ impl Conditional {
     /// # Panics
     /// If `x` or `difference` is shorter than `g`.
     pub fn component_mean(&self, c: usize, x: &[f64], difference: &mut [f64], mean: &mut [f64]) {
-        let g = self.n_given();
-        let centre = self.joint.means();
-        let centre = &centre.as_slice().expect("row-major")[c * (g + mean.len())..][..g + mean.len()];
-        let (given, targets) = centre.split_at(g);
-        mean.copy_from_slice(targets);
-        let Some(all) = &self.coefficients else { return };
-        for ((difference, x), centre) in difference.iter_mut().zip(x).zip(given) {
-            *difference = x - centre;
-        }
-        let (difference, each) = (&difference[..g], mean.len() * g);
-        let all = all.as_slice().expect("row-major");
-        let own = if all.len() == each { all } else { &all[c * each..][..each] };
-        for (mean, coefficients) in mean.iter_mut().zip(own.chunks_exact(g)) {
+        let (g, t) = (self.n_given(), self.n_targets());
+        mean.copy_from_slice(&self.target_means[c * t..][..t]);
+        let Some(coefficients) = self.own_coefficients(c) else { return };
+        let difference = &mut difference[..g];
+        let means = self.marginal.means();
+        let centre = &means.as_slice().expect("row-major")[c * g..][..g];
+        difference.iter_mut().zip(x).zip(centre).for_each(|((difference, x), centre)| *difference = x - centre);
+        for (mean, coefficients) in mean.iter_mut().zip(coefficients.chunks_exact(g)) {
             *mean += dot(coefficients, difference);
         }
     }
@@ -175,7 +178,7 @@ impl Conditional {
         }
         variance.fill(0.0);
         for (c, &r) in counted() {
-            let own = means[c * t..][..t].iter().zip(self.variances.row(c));
+            let own = means[c * t..][..t].iter().zip(&self.variances[c * t..]);
             for ((variance, mean), (own, residual)) in variance.iter_mut().zip(&*mean).zip(own) {
                 *variance += r * (residual + (own - mean).powi(2));
             }
@@ -240,7 +243,8 @@ impl Conditional {
 
     /// The covariances of the targets, in the shape of their kind.
     fn covariances(&self) -> Covariances {
-        let (k, t) = self.variances.dim();
+        let (k, t) = (self.n_components(), self.n_targets());
+        let of_component = |c: usize, i: usize| self.variances[c * t + i];
         match &self.factors {
             Factors::Full(_) => {
                 let mut all = Array3::zeros((k, t, t));
@@ -248,8 +252,8 @@ impl Conditional {
                 Covariances::Full(all)
             }
             Factors::Tied(_) => Covariances::Tied(self.covariance(0)),
-            Factors::Diag(_) => Covariances::Diag(self.variances.clone()),
-            Factors::Spherical(_) => Covariances::Spherical(self.variances.column(0).to_owned()),
+            Factors::Diag(_) => Covariances::Diag(Array2::from_shape_fn((k, t), |(c, i)| of_component(c, i))),
+            Factors::Spherical(_) => Covariances::Spherical((0..k).map(|c| of_component(c, 0)).collect()),
         }
     }
 }
