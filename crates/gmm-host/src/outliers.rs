@@ -22,7 +22,7 @@ pub fn threshold_of_region(
     level: f64,
     seed: u64,
 ) -> Result<OutlierThreshold, Error> {
-    if !(level >= 0.5 && level < 1.0) {
+    if !(0.5..1.0).contains(&level) {
         let must = "at least 0.5 and below 1";
         return Err(ModelError::Range { what: "level", value: level.to_string(), must }.into());
     }

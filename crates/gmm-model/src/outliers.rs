@@ -71,6 +71,6 @@ impl OutlierThreshold {
 
     /// Whether a row of this log density is an outlier; also if it is NaN.
     pub fn is_outlier(&self, log_density: f64) -> bool {
-        !(log_density >= self.log_density)
+        log_density < self.log_density || log_density.is_nan()
     }
 }

@@ -23,6 +23,9 @@ pub(crate) struct Regression {
     targets: Vec<usize>,
 }
 
+/// Means and standard deviations.
+type Moments<'py> = (Bound<'py, PyArray2<f64>>, Bound<'py, PyArray2<f64>>);
+
 /// The means of the targets and their standard deviations, `(n, t)` each, for the rows of the given columns, `(n, g)`.
 #[pyfunction]
 pub(crate) fn regress_moments<'py>(
@@ -30,7 +33,7 @@ pub(crate) fn regress_moments<'py>(
     rows: &Bound<'py, PyAny>,
     regression: Regression,
     place: Execution,
-) -> PyResult<(Bound<'py, PyArray2<f64>>, Bound<'py, PyArray2<f64>>)> {
+) -> PyResult<Moments<'py>> {
     let (means, deviations) = on(py, rows, regression, place, |work| {
         let shape = (work.data.n_rows(), work.conditional.n_targets());
         memory::check("the means and deviations", 16 * shape.0 as u128 * shape.1 as u128)?;
