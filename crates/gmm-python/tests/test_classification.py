@@ -2,6 +2,7 @@
 
 import contextlib
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -156,6 +157,13 @@ def test_row_weights_act_like_repeated_rows(iris):
         repeated = classifier(covariance_type=kind).fit(X[again], y[again])
         np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-9)
         np.testing.assert_allclose(weighted.bic_, repeated.bic_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["full", "tied", "diag", "spherical"])
+def test_ordinary_data_cause_no_warning(kind, iris):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        classifier(covariance_type=kind).fit(*iris)
 
 
 def test_a_class_may_have_fewer_rows_than_columns_with_a_pooled_covariance():

@@ -361,20 +361,24 @@ def _separate(model, rows, codes, weights, kind):
     return found
 
 
+def _mean(rows, weights):
+    """The mean of rows, in float64, about the first of them."""
+    first = rows[0].astype(np.float64)
+    return first + np.average(rows - first, axis=0, weights=weights)
+
+
 def _pooled(model, rows, codes, weights, kind):
     """A Gaussian per class, all with the pooled covariance within the classes.
 
     That is the covariance of the differences between the rows and the means of their classes: their moments are taken
     about zero, so that an offset of the data costs no precision, and a class may have fewer rows than columns.
     """
-    # Variances only, for the means; any positive `reg_covar` permits constant columns.
-    about = dict(reg_covar=1.0)
-    classes = _by_class(rows, codes, weights, len(model.classes_))
-    found = [_mixtures.fit(_mixtures.mixture(model, 1, "spherical", **about), *own) for own in classes]
     is_known = codes >= 0
-    # In float64, so that float32 rows lose nothing.
-    means = np.array([mixture.means_[0] for mixture in found], dtype=np.float64)
-    differences = rows[is_known] - means[codes[is_known]]
+    # The engine reports values that are not finite.
+    with np.errstate(invalid="ignore", over="ignore"):
+        classes = _by_class(rows, codes, weights, len(model.classes_))
+        means = np.array([_mean(own, own_weights) for own, own_weights in classes])
+        differences = rows[is_known] - means[codes[is_known]]
     known_weights = None if weights is None else weights[is_known]
     common = _mixtures.fit(_mixtures.mixture(model, 1, kind), differences, known_weights)
     return [_semi_supervised.with_covariance(common, mean, rows.dtype) for mean in means]
