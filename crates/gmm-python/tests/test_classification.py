@@ -99,8 +99,8 @@ def test_scikit_learns_discriminant_analyses_agree(load):
     assert (classifier().fit(X, y).predict(X) == qda.predict(X)).mean() > 0.99
 
 
-def test_training_errors_of_iris_are_those_of_the_literature(iris):
-    # LDA and QDA misclassify 3 of 150 rows each: Venables and Ripley (2002), chapter 12, and mclust.
+def test_training_errors_of_iris_are_those_of_mass(iris):
+    # LDA and QDA misclassify 3 of 150 rows each, as R's MASS::lda and MASS::qda do.
     X, y = iris
     for kind in ("full", "tied"):
         assert (classifier(covariance_type=kind).fit(X, y).predict(X) != y).sum() == 3
