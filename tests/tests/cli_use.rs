@@ -3,7 +3,7 @@
 use gmm_tests::{Folder, close, data, golden, numbers};
 
 /// The commands that the help lists.
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 21] = [
     "fit",
     "predict",
     "score",
@@ -14,6 +14,8 @@ const COMMANDS: [&str; 19] = [
     "matmul",
     "mcmc",
     "classify",
+    "regress",
+    "outliers",
     "sample",
     "generate",
     "select",

@@ -31,6 +31,8 @@ const PACKAGES: [&str; 19] = [
     "onnxruntime",
     "skl2onnx",
     "skops",
+    // Another implementation of regression.
+    "gmr",
     // Checks of the stubs and docstrings.
     "mypy",
     "numpydoc",

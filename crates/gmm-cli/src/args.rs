@@ -14,8 +14,8 @@ use gmm_model::{CovarianceType, Criterion, Precision, shown};
 use crate::output::{self, Console};
 use crate::progress::ProgressMode;
 use crate::{
-    add, bench, classify, completions, convert, doctor, exit, fit, generate, loglik, man, matmul, maximise, mcmc, pass,
-    plot, predict, sample, score, select, show,
+    add, bench, classify, completions, convert, doctor, exit, fit, generate, loglik, man, matmul, maximise, mcmc,
+    outliers, pass, plot, predict, regress, sample, score, select, show,
 };
 
 const EXAMPLES: &str = "\
@@ -67,6 +67,8 @@ pub(crate) enum Command {
     Loglik(loglik::LoglikArgs),
     Mcmc(mcmc::McmcArgs),
     Classify(classify::ClassifyArgs),
+    Regress(regress::RegressArgs),
+    Outliers(outliers::OutliersArgs),
     Matmul(matmul::MatmulArgs),
     Sample(sample::SampleArgs),
     Generate(generate::GenerateArgs),

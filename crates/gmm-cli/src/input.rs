@@ -192,7 +192,10 @@ pub(crate) fn model_and_rows(
 }
 
 /// As [`model`], where the rows come from another input.
-fn model_beside(path: &Path, source: Source<'_>) -> anyhow::Result<ModelFile> {
+///
+/// # Errors
+/// As [`model`], and if both are standard input.
+pub(crate) fn model_beside(path: &Path, source: Source<'_>) -> anyhow::Result<ModelFile> {
     if is_stdio(path) && source.is_stdin() {
         return Err(Failure::Usage("model and rows cannot both come from standard input".to_owned()).into());
     }
@@ -204,6 +207,47 @@ fn rows_of(model: &ModelFile, source: Source<'_>, weights: Option<&str>, console
     let data = rows_with(source, weights, model.feature_names.as_deref(), console)?;
     check_columns(model, &data).with_context(|| source.display())?;
     Ok(data)
+}
+
+/// The columns `wanted` of the model, in that order, of rows that may have others. Columns are matched by name where both
+/// have names. Else the rows have the model's columns, or exactly the wanted ones.
+///
+/// # Errors
+/// As [`rows`]; and if a column is missing, or the number of columns fits neither.
+pub(crate) fn rows_of_columns(
+    model: &ModelFile,
+    wanted: &[usize],
+    source: Source<'_>,
+    console: &Console,
+) -> anyhow::Result<Dataset> {
+    let known = model.feature_names.as_ref().map(|names| wanted.iter().map(|&j| names[j].clone()).collect::<Vec<_>>());
+    let data = rows_with(source, None, known.as_deref(), console)?;
+    let indices: Vec<usize> = match (known, data.names()) {
+        (Some(known), Some(names)) => {
+            let find = |name: &String| names.iter().position(|found| found == name).ok_or_else(|| name.clone());
+            known.iter().map(find).collect::<Result<_, _>>().map_err(|missing| {
+                let (name, names) = (source.display(), names.join(", "));
+                Failure::BadData(format!("{name}: no column '{}': there are {}", shown(&missing), shown(&names)))
+            })?
+        }
+        _ if data.n_features() == model.mixture.n_features() => wanted.to_vec(),
+        _ if data.n_features() == wanted.len() => (0..wanted.len()).collect(),
+        _ => {
+            let (found, all, needed) = (data.n_features(), model.mixture.n_features(), wanted.len());
+            let name = source.display();
+            let why = format!("{name} has {found} columns: the model has {all}, and {needed} of them are needed");
+            return Err(Failure::BadData(why).into());
+        }
+    };
+    if indices.iter().copied().eq(0..data.n_features()) {
+        return Ok(data);
+    }
+    Ok(Dataset::new(data.rows().select_columns(&indices))?)
+}
+
+/// The name of a model's column, or its index.
+pub(crate) fn column_name(model: &ModelFile, column: usize) -> String {
+    model.feature_names.as_ref().map_or_else(|| column.to_string(), |names| names[column].clone())
 }
 
 /// As [`model_and_rows`], with the engine for one pass over the rows.

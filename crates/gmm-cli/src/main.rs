@@ -21,11 +21,13 @@ mod matmul;
 mod maximise;
 mod mcmc;
 mod opening;
+mod outliers;
 mod output;
 mod pass;
 mod plot;
 mod predict;
 mod progress;
+mod regress;
 mod render;
 mod sample;
 mod score;
@@ -56,6 +58,8 @@ fn main() -> ExitCode {
         Command::Loglik(args) => loglik::run(args, &console),
         Command::Mcmc(args) => mcmc::run(args, &console),
         Command::Classify(args) => classify::run(args, &console),
+        Command::Regress(args) => regress::run(args, &console),
+        Command::Outliers(args) => outliers::run(args, &console),
         Command::Matmul(args) => matmul::run(args, &console),
         Command::Sample(args) => sample::run(args, &console),
         Command::Generate(args) => generate::run(args, &console),

@@ -59,7 +59,7 @@ pub(crate) fn run(args: &MaximiseArgs, console: &Console) -> anyhow::Result<()> 
     }
     let trace = [previous.full_trace(), &[mean]].concat();
     let ModelFile { feature_names, storage, .. } = previous;
-    let model = ModelFile { mixture: step.mixture, feature_names, fit: None, storage, trace };
+    let model = ModelFile { feature_names, storage, trace, ..ModelFile::from(step.mixture) };
     output::write_model(&args.output, &model)?;
     let report = Report { statistics: &statistics, change, iterations: model.trace.len(), empty: &step.empty };
     report.print(args, console)

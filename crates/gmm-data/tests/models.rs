@@ -4,7 +4,7 @@ mod common;
 
 use common::golden;
 use gmm_data::{FileError, ModelFile, model_to_json, model_to_safetensors, read_model, read_model_bytes, write_model};
-use gmm_model::{Covariances, FitSummary, Mixture, Precision, RowStorage};
+use gmm_model::{Covariances, FitSummary, Mixture, OutlierThreshold, Precision, RowStorage};
 use ndarray::{Array3, array};
 
 fn fit() -> FitSummary {
@@ -44,6 +44,7 @@ fn models() -> Vec<ModelFile> {
         fit: Some(fit()),
         storage: Some(RowStorage { precision: Precision::F32, shift: vec![-0.0, tiny, 1.0 / 3.0] }),
         trace: vec![-0.5, -1.0 / 3.0],
+        outliers: Some(OutlierThreshold { log_density: -7.0 / 3.0, contamination: Some(0.1), level: None }),
     })
     .collect()
 }
@@ -82,7 +83,7 @@ fn every_kind_comes_back_bit_for_bit_from_either_form() {
 #[test]
 fn the_json_has_a_row_per_line() {
     let mut model = models().remove(2);
-    (model.fit, model.storage, model.trace) = (None, None, Vec::new());
+    (model.fit, model.storage, model.trace, model.outliers) = (None, None, Vec::new(), None);
     model.mixture = Mixture::new(
         array![0.25, 0.75],
         array![[0.5, 1.0], [2.0, -0.0]],

@@ -2,6 +2,8 @@
 
 use std::{env, thread};
 
+use crate::Error;
+
 /// The largest default number of threads. A larger number in the environment counts as this one.
 pub const MAX_THREADS: usize = 1024;
 
@@ -29,6 +31,18 @@ pub fn limit_global_threads() {
         // Fails if the pool is already running: its size then stays.
         let _ = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
     }
+}
+
+/// Runs `work` on a pool of this many threads, for work outside the engines; 0 means the current pool.
+///
+/// # Errors
+/// [`Error::Device`] if the threads cannot be started.
+pub fn on_threads<R: Send>(threads: usize, work: impl FnOnce() -> R + Send) -> Result<R, Error> {
+    if threads == 0 {
+        return Ok(work());
+    }
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    Ok(pool.map_err(|e| Error::Device(format!("cannot start {threads} threads: {e}")))?.install(work))
 }
 
 fn number(text: &str) -> Option<usize> {

@@ -77,6 +77,18 @@ impl Cholesky {
         &self.lower[packed_index(i, 0)..][..=i]
     }
 
+    /// The upper left `(size, size)` block of the factor: the factor of that block of `A`.
+    pub(crate) fn leading(&self, size: usize) -> Self {
+        Self { d: size, lower: self.lower[..packed_len(size)].to_vec() }
+    }
+
+    /// The lower right block of the factor without its first `from` rows and columns: the factor of the Schur complement
+    /// of the upper left block of `A`.
+    pub(crate) fn trailing(&self, from: usize) -> Self {
+        let lower = (from..self.d).flat_map(|i| &self.row(i)[from..]).copied().collect();
+        Self { d: self.d - from, lower }
+    }
+
     /// Solves `L y = b` in place. Cost `d²` flops.
     pub fn solve_lower(&self, b: &mut [f64]) {
         for i in 0..self.d {
@@ -97,6 +109,13 @@ impl Cholesky {
         }
     }
 
+    /// Adds `L b` to `y`.
+    pub(crate) fn add_product(&self, b: &[f64], y: &mut [f64]) {
+        for (i, y) in y.iter_mut().enumerate().take(self.d) {
+            *y += dot(self.row(i), &b[..=i]);
+        }
+    }
+
     /// Computes `L b` into `y`.
     pub fn multiply_lower(&self, b: &[f64], y: &mut [f64]) {
         for (i, y) in y.iter_mut().enumerate().take(self.d) {
@@ -107,7 +126,7 @@ impl Cholesky {
 
 /// Σ a b over two slices of equal length, in eight independent sums: in a single sum each addition would wait for the
 /// one before. The order depends only on the length, so the bits do not depend on the machine.
-fn dot(a: &[f64], b: &[f64]) -> f64 {
+pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let (a_blocks, a_rest) = a.as_chunks::<8>();
     let (b_blocks, b_rest) = b.as_chunks::<8>();
     let mut sums = [0.0; 8];

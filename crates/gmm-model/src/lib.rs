@@ -19,6 +19,7 @@
 //! ```
 
 mod cholesky;
+mod conditional;
 mod covariance;
 mod criteria;
 mod dataset;
@@ -29,6 +30,7 @@ mod marginal;
 mod matrix;
 pub mod memory;
 mod mixture;
+mod outliers;
 mod parameter_draws;
 mod precision_factor;
 mod precision_mixture;
@@ -43,6 +45,7 @@ mod summary;
 mod synthetic;
 
 pub use cholesky::{Cholesky, NotPositiveDefinite};
+pub use conditional::Conditional;
 pub use covariance::{CovarianceType, Covariances, packed_index, packed_len};
 pub use criteria::{Criteria, Criterion, criteria, entropy};
 pub use dataset::{Dataset, check_weights};
@@ -51,6 +54,7 @@ pub use error::{DataError, ModelError, StatisticsError};
 pub use m_step::{MStep, m_step};
 pub use matrix::{Matrix, Precision};
 pub use mixture::{Factors, Mixture};
+pub use outliers::OutlierThreshold;
 pub use parameter_draws::{DrawStat, Parameter, ParameterDraws};
 pub use precision_factor::{covariance_of_precision, inverse_transposed};
 pub use precision_mixture::{FactorShape, Numbers, PrecisionMixture};

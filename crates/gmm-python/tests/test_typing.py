@@ -10,7 +10,22 @@ import pytest
 from numpydoc.docscrape import ClassDoc, FunctionDoc
 
 import gmm_rs
-from gmm_rs import accel, dask, datasets, files, likelihood, mixture, plot, posterior, products, selection, steps
+from gmm_rs import (
+    accel,
+    classification,
+    dask,
+    datasets,
+    files,
+    likelihood,
+    mixture,
+    outliers,
+    plot,
+    posterior,
+    products,
+    regression,
+    selection,
+    steps,
+)
 
 PROGRAM = """
     import numpy as np
@@ -84,7 +99,8 @@ def test_a_program_that_is_checked_strictly_gets_its_types(tmp_path):
 
 
 def documented():
-    for module in (accel, dask, datasets, files, likelihood, mixture, plot, posterior, products, selection, steps):
+    modules = (accel, classification, dask, datasets, files, likelihood, mixture, outliers, plot, posterior, products)
+    for module in (*modules, regression, selection, steps):
         for name in module.__all__:
             yield f"{module.__name__}.{name}", getattr(module, name)
 
@@ -110,7 +126,7 @@ def test_a_function_documents_its_parameters_and_what_it_returns(name, function)
     assert doc["Returns"] or name in ("gmm_rs.accel.install", "gmm_rs.accel.uninstall")
 
 
-@pytest.mark.parametrize("one", [mixture.GaussianMixture, dask.GaussianMixture, steps.PassRows, likelihood.Likelihood, products.Resident, posterior.Draws, selection.Selection], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("one", [mixture.GaussianMixture, regression.GaussianMixtureRegressor, classification.GaussianMixtureClassifier, outliers.GaussianMixtureDetector, dask.GaussianMixture, steps.PassRows, likelihood.Likelihood, products.Resident, posterior.Draws, selection.Selection], ids=lambda one: one.__name__)
 def test_a_class_documents_its_parameters_and_attributes(one):
     doc = ClassDoc(one)
     taken = [name for name in inspect.signature(one).parameters]

@@ -64,6 +64,9 @@ pub(super) fn head(model: &ModelFile) -> Vec<(&'static str, Value)> {
     if !model.trace.is_empty() {
         head.push(("trace", model.trace.clone().into()));
     }
+    if let Some(outliers) = &model.outliers {
+        head.push(("outliers", serde_json::to_value(outliers).expect("a plain structure")));
+    }
     head
 }
 

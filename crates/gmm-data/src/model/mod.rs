@@ -9,7 +9,7 @@ mod state;
 use std::io::Write;
 use std::path::Path;
 
-use gmm_model::{FitSummary, Mixture, RowStorage};
+use gmm_model::{FitSummary, Mixture, OutlierThreshold, RowStorage};
 use serde_json::Value;
 
 use crate::compressed::Compression;
@@ -42,6 +42,8 @@ pub struct ModelFile {
     /// Mean log-likelihoods of the passes of a fit in separate steps, in order; empty otherwise. Those of a fit by one
     /// process are in `fit`.
     pub trace: Vec<f64>,
+    /// The log density below which a row is an outlier, if it was chosen.
+    pub outliers: Option<OutlierThreshold>,
 }
 
 impl ModelFile {
@@ -56,7 +58,7 @@ impl ModelFile {
 
 impl From<Mixture> for ModelFile {
     fn from(mixture: Mixture) -> Self {
-        Self { mixture, feature_names: None, fit: None, storage: None, trace: Vec::new() }
+        Self { mixture, feature_names: None, fit: None, storage: None, trace: Vec::new(), outliers: None }
     }
 }
 
@@ -171,7 +173,7 @@ fn encode(path: &Path, model: &ModelFile, state: Option<&Value>) -> Result<Vec<u
     }
 }
 
-/// Checks the lengths of the fields that have a number or a name per column.
+/// Checks the lengths of the fields that have a number or a name per column, and the threshold of outliers.
 fn check_columns(model: &ModelFile) -> Result<(), Fault> {
     let d = model.mixture.n_features();
     if let Some(RowStorage { shift, .. }) = &model.storage
@@ -179,6 +181,9 @@ fn check_columns(model: &ModelFile) -> Result<(), Fault> {
     {
         let why = format!("the shift must have {d} finite numbers, one per column");
         return Err(Fault::field("storage", Problem::Field(why)));
+    }
+    if model.outliers.is_some_and(|threshold| !threshold.log_density.is_finite()) {
+        return Err(Fault::field("outliers", Problem::Field("the log density must be finite".to_owned())));
     }
     match &model.feature_names {
         Some(names) if names.len() != d => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use gmm_model::{CovarianceType, Covariances, FitSummary, Mixture, RowStorage};
+use gmm_model::{CovarianceType, Covariances, FitSummary, Mixture, OutlierThreshold, RowStorage};
 use ndarray::{Array1, Array2, Array3};
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -105,7 +105,7 @@ fn syntax(text: &str, e: &serde_json::Error) -> Fault {
     let before: usize =
         text.split_inclusive('\n').take(e.line().saturating_sub(1)).map(str::len).sum::<usize>() + e.column();
     let before = &text.as_bytes()[..before.min(text.len())];
-    let known = ["weights", "means", "covariances", "fit", "feature_names", "storage", "trace", "version"];
+    let known = ["weights", "means", "covariances", "fit", "feature_names", "storage", "trace", "outliers", "version"];
     let last = |name: &&str| {
         let key = format!("\"{name}\"");
         before.windows(key.len()).rposition(|w| w == key.as_bytes())
@@ -163,7 +163,8 @@ pub(super) fn assemble(
     let fit: Option<FitSummary> = fields.optional("fit")?;
     let storage: Option<RowStorage> = fields.optional("storage")?;
     let trace: Vec<f64> = fields.optional("trace")?.unwrap_or_default();
-    let model = ModelFile { mixture, feature_names, fit, storage, trace };
+    let outliers: Option<OutlierThreshold> = fields.optional("outliers")?;
+    let model = ModelFile { mixture, feature_names, fit, storage, trace, outliers };
     super::check_columns(&model)?;
     Ok(model)
 }

@@ -3,6 +3,7 @@
 mod bad_input;
 mod bad_numbers;
 mod closed_forms;
+mod conditional;
 mod draws;
 mod golden;
 mod marginal;

@@ -10,6 +10,7 @@ A fitted model in three lines::
 `gmm_rs.accel` speeds up programs that use ``sklearn.mixture.GaussianMixture`` without changing them.
 `gmm_rs.Likelihood` evaluates the likelihood of fixed rows under many parameters, for samplers and optimisers.
 `gmm_rs.mcmc` draws from the posterior, and `gmm_rs.Resident` multiplies batches of vectors by a fixed matrix.
+`gmm_rs.regression`, `gmm_rs.classification` and `gmm_rs.outliers` predict with mixtures.
 `gmm_rs.select` chooses the number of components. `gmm_rs.load` and `gmm_rs.save` read and write the model files of the
 program ``gmm``. `gmm_rs.dask` fits data on a cluster, and `gmm_rs.steps` has the steps of which it is made.
 """
@@ -19,6 +20,9 @@ from importlib import import_module
 from gmm_rs._core import __version__
 
 _NAMES = {
+    "GaussianMixtureClassifier": "classification",
+    "GaussianMixtureDetector": "outliers",
+    "GaussianMixtureRegressor": "regression",
     "Likelihood": "likelihood",
     "Resident": "products",
     "Statistics": "steps",
@@ -30,25 +34,32 @@ _NAMES = {
 
 _MODULES = {
     "accel",
+    "classification",
     "dask",
     "datasets",
     "exceptions",
     "files",
     "likelihood",
     "mixture",
+    "outliers",
     "plot",
     "posterior",
     "products",
+    "regression",
     "selection",
     "steps",
 }
 
 __all__ = [
+    "GaussianMixtureClassifier",
+    "GaussianMixtureDetector",
+    "GaussianMixtureRegressor",
     "Likelihood",
     "Resident",
     "Statistics",
     "__version__",
     "accel",
+    "classification",
     "dask",
     "datasets",
     "exceptions",
@@ -57,9 +68,11 @@ __all__ = [
     "load",
     "mcmc",
     "mixture",
+    "outliers",
     "plot",
     "posterior",
     "products",
+    "regression",
     "save",
     "select",
     "selection",

@@ -1,30 +1,40 @@
 from gmm_rs import accel as accel
+from gmm_rs import classification as classification
 from gmm_rs import dask as dask
 from gmm_rs import datasets as datasets
 from gmm_rs import exceptions as exceptions
 from gmm_rs import files as files
 from gmm_rs import likelihood as likelihood
 from gmm_rs import mixture as mixture
+from gmm_rs import outliers as outliers
 from gmm_rs import plot as plot
 from gmm_rs import posterior as posterior
 from gmm_rs import products as products
+from gmm_rs import regression as regression
 from gmm_rs import selection as selection
 from gmm_rs import steps as steps
 from gmm_rs._core import __version__ as __version__
+from gmm_rs.classification import GaussianMixtureClassifier as GaussianMixtureClassifier
 from gmm_rs.files import load as load
 from gmm_rs.files import save as save
 from gmm_rs.likelihood import Likelihood as Likelihood
+from gmm_rs.outliers import GaussianMixtureDetector as GaussianMixtureDetector
 from gmm_rs.posterior import mcmc as mcmc
 from gmm_rs.products import Resident as Resident
+from gmm_rs.regression import GaussianMixtureRegressor as GaussianMixtureRegressor
 from gmm_rs.selection import select as select
 from gmm_rs.steps import Statistics as Statistics
 
 __all__ = [
+    "GaussianMixtureClassifier",
+    "GaussianMixtureDetector",
+    "GaussianMixtureRegressor",
     "Likelihood",
     "Resident",
     "Statistics",
     "__version__",
     "accel",
+    "classification",
     "dask",
     "datasets",
     "exceptions",
@@ -33,9 +43,11 @@ __all__ = [
     "load",
     "mcmc",
     "mixture",
+    "outliers",
     "plot",
     "posterior",
     "products",
+    "regression",
     "save",
     "select",
     "selection",

@@ -33,9 +33,15 @@ __all__ = [
     "mcmc",
     "memory_size",
     "mixture",
+    "outlier_threshold",
     "partial_fit",
     "read_model",
     "read_tables",
+    "region_threshold",
+    "regress_components",
+    "regress_draws",
+    "regress_log_densities",
+    "regress_moments",
     "responsibilities",
     "sample",
     "score",
@@ -112,10 +118,21 @@ _Draws = tuple[str, _Float, _Float, _Float, _Float]
 _Storage = tuple[_Precision, _Float]
 _Line = tuple[str, float, float, float, float, float, float, float]
 
+# Log density, contamination and level.
+_Outliers = tuple[float, float | None, float | None]
+class _Regression(Protocol):
+    @property
+    def mixture(self) -> _Parameters: ...
+    @property
+    def given(self) -> list[int]: ...
+    @property
+    def targets(self) -> list[int]: ...
+
 class _Model(_Mixture):
     covariance_type: _Kind
     feature_names: list[str] | None
     record: str | None
+    outliers: _Outliers | None
 
 class _Candidate(TypedDict):
     n_components: int
@@ -176,8 +193,18 @@ def select(
 ) -> _Selected: ...
 def read_model(path: str | PathLike[str]) -> _Model: ...
 def write_model(
-    path: str | PathLike[str], given: _Parameters, feature_names: list[str] | None = None, record: str | None = None
+    path: str | PathLike[str],
+    given: _Parameters,
+    feature_names: list[str] | None = None,
+    record: str | None = None,
+    outliers: _Outliers | None = None,
 ) -> None: ...
+def regress_moments(rows: _Rows, regression: _Regression, place: _Place) -> tuple[_Float, _Float]: ...
+def regress_draws(rows: _Rows, regression: _Regression, place: _Place, count: int, seed: int) -> _Float: ...
+def regress_log_densities(rows: _Rows, regression: _Regression, place: _Place) -> _Float: ...
+def regress_components(rows: _Rows, regression: _Regression, place: _Place) -> tuple[_Float, _Float, _Float]: ...
+def outlier_threshold(log_densities: _Float, contamination: float, weights: _Float | None = None) -> float: ...
+def region_threshold(given: _Parameters, level: float, seed: int, place: _Place) -> float: ...
 def log_densities(rows: _Rows | DeviceArray, parameters: _Attributes, place: _Place) -> _Float: ...
 def responsibilities(rows: _Rows | DeviceArray, parameters: _Attributes, place: _Place) -> _Float: ...
 def labels(rows: _Rows | DeviceArray, parameters: _Attributes, place: _Place) -> NDArray[np.int64]: ...

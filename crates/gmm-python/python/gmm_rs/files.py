@@ -29,7 +29,7 @@ def load(path, **parameters):
     Returns
     -------
     model : GaussianMixture
-        `weights_`, `means_` and `covariances_` are exactly those of the file. `feature_names_in_` is set if the file
+        To read a threshold of outliers too, use :meth:`gmm_rs.outliers.GaussianMixtureDetector.load`. `weights_`, `means_` and `covariances_` are exactly those of the file. `feature_names_in_` is set if the file
         has names; `converged_`, `n_iter_`, `lower_bound_`, `lower_bounds_` and `engine_` if it has the record of a fit.
 
     Raises
@@ -75,9 +75,9 @@ def save(model, path):
 
     Parameters
     ----------
-    model : GaussianMixture
-        Fitted estimator of :mod:`gmm_rs.mixture` or scikit-learn. The record of the fit is included if this package
-        fitted or read the model.
+    model : GaussianMixture or GaussianMixtureDetector
+        Fitted estimator of :mod:`gmm_rs.mixture` or scikit-learn, or a detector of :mod:`gmm_rs.outliers`, whose
+        threshold is written too. The record of the fit is included if this package fitted or read the model.
 
     path : path
         Path with the extension .json or .safetensors.
@@ -94,12 +94,17 @@ def save(model, path):
     ParameterError
         A `ValueError`, if the extension is unknown or the parameters are not a valid mixture.
     """
-    if not isinstance(model, (GaussianMixture, Original)):
+    from gmm_rs.outliers import GaussianMixtureDetector
+
+    if not isinstance(model, (GaussianMixture, GaussianMixtureDetector, Original)):
         raise TypeError(f"expected a GaussianMixture, got {type(model).__name__}")
     check_is_fitted(model)
     names = getattr(model, "feature_names_in_", None)
     names = None if names is None else [str(name) for name in names]
-    _core.write_model(os.fspath(path), _given(model), names, _fitted.record_of(model))
+    outliers = None
+    if isinstance(model, GaussianMixtureDetector):
+        outliers, model = model._threshold(), model.mixture_
+    _core.write_model(os.fspath(path), _given(model), names, _fitted.record_of(model), outliers)
     return path
 
 

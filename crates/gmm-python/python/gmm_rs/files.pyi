@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.mixture import GaussianMixture as _Original
 
 from gmm_rs.mixture import GaussianMixture
+from gmm_rs.outliers import GaussianMixtureDetector
 
 __all__ = ["gather", "load", "read", "save"]
 
@@ -15,7 +16,7 @@ _Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 _Path = TypeVar("_Path", bound=str | PathLike[str])
 
 def load(path: str | PathLike[str], **parameters: Any) -> GaussianMixture: ...
-def save(model: GaussianMixture | _Original, path: _Path) -> _Path: ...
+def save(model: GaussianMixture | GaussianMixtureDetector | _Original, path: _Path) -> _Path: ...
 @overload
 def read(
     paths: _Paths,
