@@ -58,8 +58,7 @@ pub(crate) fn run(args: &MaximiseArgs, console: &Console) -> anyhow::Result<()> 
             .warn(&format!("components {empty:?} are empty: they keep their mean and covariance and have no weight"));
     }
     let trace = [previous.full_trace(), &[mean]].concat();
-    let ModelFile { feature_names, storage, .. } = previous;
-    let model = ModelFile { mixture: step.mixture, feature_names, fit: None, storage, trace };
+    let model = ModelFile { mixture: step.mixture, fit: None, trace, ..previous };
     output::write_model(&args.output, &model)?;
     let report = Report { statistics: &statistics, change, iterations: model.trace.len(), empty: &step.empty };
     report.print(args, console)

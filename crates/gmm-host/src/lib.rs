@@ -51,6 +51,7 @@ mod select;
 pub mod shift;
 pub mod spikes;
 mod steps;
+pub mod structure;
 mod threads;
 mod tuning;
 mod wrapped;

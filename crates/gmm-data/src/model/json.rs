@@ -64,6 +64,9 @@ pub(super) fn head(model: &ModelFile) -> Vec<(&'static str, Value)> {
     if !model.trace.is_empty() {
         head.push(("trace", model.trace.clone().into()));
     }
+    if let Some(clusters) = &model.clusters {
+        head.push(("clusters", clusters.clone().into()));
+    }
     head
 }
 

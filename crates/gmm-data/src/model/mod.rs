@@ -42,6 +42,9 @@ pub struct ModelFile {
     /// Mean log-likelihoods of the passes of a fit in separate steps, in order; empty otherwise. Those of a fit by one
     /// process are in `fit`.
     pub trace: Vec<f64>,
+    /// The cluster of each component, `(k,)`, if components were combined into clusters: the numbers from 0 on, without
+    /// a gap. A row's cluster is then the one of largest total responsibility.
+    pub clusters: Option<Vec<usize>>,
 }
 
 impl ModelFile {
@@ -56,7 +59,7 @@ impl ModelFile {
 
 impl From<Mixture> for ModelFile {
     fn from(mixture: Mixture) -> Self {
-        Self { mixture, feature_names: None, fit: None, storage: None, trace: Vec::new() }
+        Self { mixture, feature_names: None, fit: None, storage: None, trace: Vec::new(), clusters: None }
     }
 }
 
@@ -171,7 +174,7 @@ fn encode(path: &Path, model: &ModelFile, state: Option<&Value>) -> Result<Vec<u
     }
 }
 
-/// Checks the lengths of the fields that have a number or a name per column.
+/// Checks the lengths of the fields that have a number or a name per column or component.
 fn check_columns(model: &ModelFile) -> Result<(), Fault> {
     let d = model.mixture.n_features();
     if let Some(RowStorage { shift, .. }) = &model.storage
@@ -180,10 +183,33 @@ fn check_columns(model: &ModelFile) -> Result<(), Fault> {
         let why = format!("the shift must have {d} finite numbers, one per column");
         return Err(Fault::field("storage", Problem::Field(why)));
     }
+    if let Some(clusters) = &model.clusters {
+        check_clusters(clusters, model.mixture.n_components())?;
+    }
     match &model.feature_names {
         Some(names) if names.len() != d => {
             Err(Fault::field("feature_names", Problem::Field(format!("{} names for {d} columns", names.len()))))
         }
         _ => Ok(()),
+    }
+}
+
+/// Checks that there is a cluster for each component, and a component in each cluster.
+fn check_clusters(clusters: &[usize], k: usize) -> Result<(), Fault> {
+    let wrong = |why: String| Err(Fault::field("clusters", Problem::Field(why)));
+    if clusters.len() != k {
+        return wrong(format!("{} clusters for {k} components", clusters.len()));
+    }
+    let mut used = vec![false; k];
+    for (component, &cluster) in clusters.iter().enumerate() {
+        match used.get_mut(cluster) {
+            Some(used) => *used = true,
+            None => return wrong(format!("component {component} is in cluster {cluster}, of at most {k}")),
+        }
+    }
+    let count = used.iter().rposition(|used| *used).map_or(0, |last| last + 1);
+    match used[..count].iter().position(|used| !used) {
+        Some(empty) => wrong(format!("no component is in cluster {empty}: the numbers must have no gap")),
+        None => Ok(()),
     }
 }
