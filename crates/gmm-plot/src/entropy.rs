@@ -1,7 +1,7 @@
 //! The entropy plot of a combination of components: the entropy against the number of clusters, and its differences.
 
 use crate::canvas::{Canvas, Stroke};
-use crate::lines::{self, Series};
+use crate::lines;
 use crate::panel::{Axis, BELOW, Panel, beside};
 use crate::scale::Scale;
 use crate::style::{GREY, INK, Look, MARGIN};

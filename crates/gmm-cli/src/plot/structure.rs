@@ -139,9 +139,8 @@ fn tree_of(value: &Value) -> Result<(Tree, String), String> {
     for (step, join) in joins.iter().enumerate() {
         let place = |node: &Value| size(node).and_then(|node| nodes.iter().position(|n| *n == node));
         let (i, j) = place(&join["left"]).zip(place(&join["right"])).ok_or(format!("join {step} has no such nodes"))?;
-        // Null is a number that was not finite.
-        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
-        tree.join(i, j, number(&join["value"]), number(&join["height"])).map_err(|error| error.to_string())?;
+        let number = |name: &str| join[name].as_f64().ok_or(format!("'{name}' of join {step} is not a finite number"));
+        tree.join(i, j, number("value")?, number("height")?).map_err(|error| error.to_string())?;
         nodes[i.min(j)] = k + step;
         nodes.remove(i.max(j));
     }

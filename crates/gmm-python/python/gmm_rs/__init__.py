@@ -12,6 +12,7 @@ A fitted model in three lines::
 `gmm_rs.mcmc` draws from the posterior, and `gmm_rs.Resident` multiplies batches of vectors by a fixed matrix.
 `gmm_rs.select` chooses the number of components. `gmm_rs.load` and `gmm_rs.save` read and write the model files of the
 program ``gmm``. `gmm_rs.dask` fits data on a cluster, and `gmm_rs.steps` has the steps of which it is made.
+`gmm_rs.structure` merges, combines and splits components.
 """
 
 from importlib import import_module
@@ -41,6 +42,7 @@ _MODULES = {
     "products",
     "selection",
     "steps",
+    "structure",
 }
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "select",
     "selection",
     "steps",
+    "structure",
 ]
 
 

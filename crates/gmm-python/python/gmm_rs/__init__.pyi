@@ -10,6 +10,7 @@ from gmm_rs import posterior as posterior
 from gmm_rs import products as products
 from gmm_rs import selection as selection
 from gmm_rs import steps as steps
+from gmm_rs import structure as structure
 from gmm_rs._core import __version__ as __version__
 from gmm_rs.files import load as load
 from gmm_rs.files import save as save
@@ -40,6 +41,7 @@ __all__ = [
     "select",
     "selection",
     "steps",
+    "structure",
 ]
 
 def __dir__() -> list[str]: ...
