@@ -51,7 +51,7 @@ pub(crate) struct MergeArgs {
     #[arg(long)]
     clusters: bool,
     /// For demp and bhattacharyya without -k: go on while the misclassification probability, or the overlap exp(-D), is
-    /// at least this [default: 0.025 for demp, 0.1 for bhattacharyya, as in Hennig 2010]
+    /// at least this [default: 0.025 for demp, 0.1 for bhattacharyya, as in Hennig's R package fpc]
     #[arg(long, value_name = "P", conflicts_with = "k", value_parser = share, allow_negative_numbers = true)]
     cutoff: Option<f64>,
     #[command(flatten)]
@@ -136,10 +136,12 @@ pub(crate) fn run(args: &MergeArgs, console: &Console) -> anyhow::Result<()> {
         output::write_model(path, &new)?;
         console.note(|| format!("wrote {}", path.display()));
     }
+    let bounds = bounds(by, &model, &found)?;
     let Found { tree, criteria, combination } = &found;
     let report = Report {
         by: by.name(),
         tree,
+        bounds: &bounds,
         criteria: criteria.as_ref(),
         combination: combination.as_ref(),
         clusters: &clusters,
@@ -236,4 +238,20 @@ fn count(args: &MergeArgs, by: By, model: &ModelFile, found: &Found) -> anyhow::
         (_, _, Some(criteria)) => criteria.best(),
         _ => k,
     })
+}
+
+/// Without rows: what the merges by Runnalls' bound change at most, for as many rows as the model was fitted to. Empty
+/// if there are rows, or if the model has no record of a fit.
+fn bounds(by: By, model: &ModelFile, found: &Found) -> anyhow::Result<Vec<MergeChange>> {
+    let (By::Distance(PairDistance::Runnalls), Some(fit), None) = (by, &model.fit, &found.criteria) else {
+        return Ok(Vec::new());
+    };
+    let (tree, n) = (&found.tree, fit.n_rows as f64);
+    let change = |step: usize| {
+        let merged = merge(&model.mixture, &tree.clusters(tree.n_components() - step)?)?;
+        // The height is the sum of the bounds so far.
+        let bound = step.checked_sub(1).map_or(0.0, |last| tree.joins()[last].height);
+        anyhow::Ok(MergeChange::new(&model.mixture, &merged, n, -n * bound))
+    };
+    (0..tree.n_components()).map(change).collect()
 }

@@ -82,7 +82,7 @@ pub(crate) fn split_of<'py>(
 }
 
 /// What rows say of the structure of a mixture.
-enum Said {
+enum Outcome {
     Merges(Tree, gmm_host::structure::Criteria),
     Clusters(Combination),
 }
@@ -105,29 +105,29 @@ pub(crate) fn tree_of_rows<'py>(
     let (shape, precision, is_on_gpu) = (rows.dim(), place.precision.unwrap_or(rows.precision()), rows.is_on_gpu());
     let mixture: Mixture = given.mixture().map_err(|error| raise(py, error))?;
     let (unchecked, owner) = rows.split();
-    let done = supervise(py, owner, None, move |line| -> Result<Said, Error> {
+    let done = supervise(py, owner, None, move |line| -> Result<Outcome, Error> {
         let k = mixture.n_components();
         let work = Work::passes(shape, precision, mixture.covariance_type(), k, k as f64);
         let opened = engines::open_for(&place, &work, is_on_gpu)?;
         let rows = unchecked.check(&opened)?;
         let engine = stoppable(opened.engine.as_ref(), line.stop());
         Ok(match clusters {
-            Some(by) => Said::Clusters(combine(&engine, &mixture, rows.data(), precision, by)?),
+            Some(by) => Outcome::Clusters(combine(&engine, &mixture, rows.data(), precision, by)?),
             None => {
                 let (tree, criteria) = merge_by_likelihood(&engine, &mixture, rows.data(), precision)?;
-                Said::Merges(tree, criteria)
+                Outcome::Merges(tree, criteria)
             }
         })
     })?;
     match done.map_err(|error| raise(py, error))? {
-        Said::Clusters(found) => {
+        Outcome::Clusters(found) => {
             let out = tree_dict(py, &found.tree)?;
             out.set_item("elbow", found.elbow())?;
             out.set_item("entropy", found.entropy.into_pyarray(py))?;
             out.set_item("joined_weight", found.joined_weight.into_pyarray(py))?;
             Ok(out)
         }
-        Said::Merges(tree, criteria) => {
+        Outcome::Merges(tree, criteria) => {
             let out = tree_dict(py, &tree)?;
             out.set_item("best", criteria.best())?;
             out.set_item("log_likelihood", criteria.log_likelihood.into_pyarray(py))?;

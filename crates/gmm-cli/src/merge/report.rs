@@ -1,7 +1,7 @@
 //! What `gmm merge` prints: the tree and its trace.
 
 use gmm_host::structure::Criteria;
-use gmm_model::structure::{Combination, Tree};
+use gmm_model::structure::{Combination, MergeChange, Tree};
 use serde_json::{Value, json};
 
 use crate::render;
@@ -10,6 +10,8 @@ use crate::render;
 pub(super) struct Report<'a> {
     pub(super) by: &'static str,
     pub(super) tree: &'a Tree,
+    /// Largest changes since the first for each number of components, without rows; or empty.
+    pub(super) bounds: &'a [MergeChange],
     pub(super) criteria: Option<&'a Criteria>,
     pub(super) combination: Option<&'a Combination>,
     /// The cluster of each component.
@@ -50,6 +52,10 @@ impl Report<'_> {
             one["bic"] = criteria.bic[step].into();
             one["description_length"] = criteria.description_length[step].into();
         }
+        if let Some(bound) = self.bounds.get(step) {
+            one["bic_change_at_most"] = bound.bic.into();
+            one["description_length_change_at_most"] = bound.description_length.into();
+        }
         if let Some(combination) = self.combination {
             one["entropy"] = combination.entropy[step].into();
             if let Some(before) = step.checked_sub(1) {
@@ -65,6 +71,9 @@ impl Report<'_> {
         let mut heads = vec!["count".to_owned(), "joined".to_owned(), self.by.to_owned()];
         if self.criteria.is_some() {
             heads.extend(["BIC", "description length"].map(str::to_owned));
+        }
+        if !self.bounds.is_empty() {
+            heads.extend(["BIC by at most", "description length by at most"].map(str::to_owned));
         }
         if self.combination.is_some() {
             heads.push("entropy left".to_owned());
@@ -82,6 +91,10 @@ impl Report<'_> {
             if let Some(criteria) = self.criteria {
                 line.push(render::fixed(criteria.bic[step]));
                 line.push(render::fixed(criteria.description_length[step]));
+            }
+            if let Some(bound) = self.bounds.get(step) {
+                line.push(render::fixed(bound.bic));
+                line.push(render::fixed(bound.description_length));
             }
             if let Some(combination) = self.combination {
                 line.push(render::fixed(combination.entropy[step]));

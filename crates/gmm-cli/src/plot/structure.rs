@@ -120,8 +120,8 @@ pub(crate) fn entropy(args: &EntropyArgs, console: &Console) -> anyhow::Result<(
 fn entropy_picture(entropy: &[f64], count: usize, elbow: usize) -> Result<Picture, gmm_plot::Error> {
     let title = format!("Entropy of the assignments of {} components combined", entropy.len());
     let note = match count == elbow {
-        true => format!("two lines meet at {elbow} clusters (ringed)"),
-        false => format!("{count} clusters (ringed); two lines meet at {elbow}"),
+        true => format!("two fitted lines change at {elbow} clusters (ringed)"),
+        false => format!("{count} clusters (ringed); two fitted lines change at {elbow}"),
     };
     gmm_plot::entropy(&Entropy { entropy, count, elbow, title, note })
 }

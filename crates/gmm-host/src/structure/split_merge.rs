@@ -1,8 +1,8 @@
 //! EM that leaves local maxima by splitting one component and merging two others (SMEM; Ueda, Nakano, Ghahramani and
 //! Hinton 2000).
 //!
-//! At a maximum, candidates `(i, j, l)` are ranked: merge first the pair of largest `Σ_n r_ni r_nj` (their eq. 3.1), and
-//! for that pair split first the component of largest local divergence (eq. 3.2). The rows that make up the local density
+//! At a maximum, candidates `(i, j, l)` are ranked: merge first the pair of largest `Σ_n r_ni r_nj`, and
+//! for that pair split first the component of largest local divergence. The rows that make up the local density
 //! of a component have `f_l(x_n) = r_nl / N_l` and `p_l(x_n) = r_nl p(x_n) / w_l`, so the divergence
 //! `Σ_n f_l ln (f_l / p_l)` is `ln (w_l / N_l) − Σ_n (r_nl / N_l) ln p(x_n)`. Merge and split keep the moments, as in
 //! Zhang, Chen, Sun and Chan 2003. EM then runs from each candidate in turn; the first that ends at a higher likelihood

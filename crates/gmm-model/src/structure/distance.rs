@@ -8,7 +8,7 @@ use crate::{Cholesky, Covariances, Factors, Mixture, ModelError};
 /// Kullback-Leibler divergence `KL(f_i ‖ g_j)` of component `i` of `f` from component `j` of `g`, in nats.
 ///
 /// `½ [ln det Σ_g − ln det Σ_f − d + ‖L_g⁻¹ L_f‖² + ‖L_g⁻¹ (μ_f − μ_g)‖²]`, which is 0 only for equal Gaussians
-/// (Kullback 1959, ch. 9, eq. 1.2). The weights do not matter.
+/// (Kullback 1959, ch. 9). The weights do not matter.
 ///
 /// # Errors
 /// [`ModelError::Shape`] if the dimensions differ; [`ModelError::Range`] if there is no such component.
@@ -71,7 +71,7 @@ pub fn bhattacharyya(f: &Mixture, i: usize, g: &Mixture, j: usize) -> Result<f64
 /// Runnalls' bound of merging components `i` and `j` of a mixture: no less than the divergence `KL(f ‖ g)` of the
 /// mixture `f` from the mixture `g` in which the two are [merged](super::merge_pair).
 ///
-/// `½ [(w_i + w_j) ln det Σ_ij − w_i ln det Σ_i − w_j ln det Σ_j]` (Runnalls 2007, eq. 16), with the merged covariance
+/// `½ [(w_i + w_j) ln det Σ_ij − w_i ln det Σ_i − w_j ln det Σ_j]` (Runnalls 2007), with the merged covariance
 /// of the mixture's kind. A merge changes the tied covariance of all components; the bound is then
 /// `½ ln (1 + w_i w_j / (w_i + w_j) ‖L⁻¹ δ‖²)`, by the same argument.
 ///

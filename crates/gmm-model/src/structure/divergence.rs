@@ -28,7 +28,7 @@ pub fn kl_variational(f: &Mixture, g: &Mixture) -> Result<f64, ModelError> {
 /// The variational upper bound of `KL(f ‖ g)` of two mixtures, in nats (Hershey and Olsen 2007, section 8).
 ///
 /// Each component of `f` is divided among those of `g` and the other way round; the division is improved in turns
-/// (eqs. 23 and 24) until the bound falls by less than 1e-12 of itself, at most 1000 times. Each turn lowers it.
+/// until the bound falls by less than 1e-12 of itself, at most 1000 times. Each turn lowers it.
 ///
 /// # Errors
 /// [`ModelError::Shape`] if the dimensions differ.

@@ -22,7 +22,7 @@ impl Mixture {
 
 /// Merges all components with the same number in `clusters`, `(k,)`, into one: the result has a component for each of
 /// the numbers `0..K`, with the weight, mean and covariance of its members together (the moment-matching merge; Runnalls
-/// 2007, eqs. 2 to 4). Components that are alone keep their bits.
+/// 2007). Components that are alone keep their bits.
 ///
 /// Mean and covariance of the whole mixture are kept as far as the covariance kind can hold them:
 ///

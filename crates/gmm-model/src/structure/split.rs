@@ -27,7 +27,7 @@ impl Default for SplitOptions {
 /// equal covariances, and [merged](super::merge_pair) they are the component again.
 ///
 /// With `δ` the standard deviation along the axis, `α` the share and `u` the distance: means `μ − u δ √((1−α)/α)` and
-/// `μ + u δ √(α/(1−α))`, covariance `Σ − u² δδᵀ` (Richardson and Green 1997, eq. 11, with u₃ = ½; Zhang, Chen, Sun and
+/// `μ + u δ √(α/(1−α))`, covariance `Σ − u² δδᵀ` (Richardson and Green 1997, with u₃ = ½; Zhang, Chen, Sun and
 /// Chan 2003 in several dimensions). Mean and covariance of the whole are kept as in [`merge`](super::merge()): for tied
 /// the shared covariance becomes narrower by the component's weight. The axis of diag is the column of largest variance,
 /// that of spherical the first column.

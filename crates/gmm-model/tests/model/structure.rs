@@ -115,7 +115,7 @@ proptest! {
 
     #[test]
     fn the_bound_of_runnalls_is_the_weighted_divergence_of_the_parts(kind in kind(), k in 2..5_usize, d in 1..5_usize, seed: u64) {
-        // Runnalls 2007, eqs. 12 to 16: B = Σ w KL(f_c ‖ g_c), where g_c is what the merge made of component c.
+        // Runnalls 2007, in the derivation of his bound: B = Σ w KL(f_c ‖ g_c), where g_c is what the merge made of component c.
         let m = mixture(k, d, kind, seed);
         let merged = merge_pair(&m, 0, 1).unwrap();
         let parts = (0..k).map(|c| m.weights()[c] * kl(&m, c, &merged, c.saturating_sub(1)).unwrap());
@@ -190,7 +190,7 @@ fn divergences_in_one_dimension_are_their_formulas() {
     // Bhattacharyya 1943, for normal densities.
     let v = s1 * s1 + s2 * s2;
     close(bhattacharyya(&m, 0, &m, 1).unwrap(), 0.25 * delta * delta / v + 0.5 * (v / (2.0 * s1 * s2)).ln(), 1e-14);
-    // Runnalls 2007, eq. 16: the merged variance is the mean of the variances plus a quarter of δ².
+    // Runnalls 2007: the merged variance is the mean of the variances plus a quarter of δ².
     let merged = 0.5 * (4.0 + 0.25) + 0.25 * 9.0;
     let bound = 0.5 * (f64::ln(merged) - 0.5 * f64::ln(4.0) - 0.5 * f64::ln(0.25));
     close(runnalls(&m, 0, 1).unwrap(), bound, 1e-14);
@@ -223,7 +223,7 @@ fn the_upper_bound_bounds_and_the_approximation_is_near() {
         assert!(bound >= drawn.estimate - 4.0 * drawn.standard_error, "{kind}: {bound} {drawn:?}");
         // Hershey and Olsen 2007 report errors of this size between speech models.
         assert!((near - drawn.estimate).abs() < 0.35 * drawn.estimate.max(1.0), "{kind}: {near} {drawn:?}");
-        // The bound without improvement is the convexity bound, Σ π ω KL (their section 7).
+        // The bound without improvement is the convexity bound, Σ π ω KL.
         let apart = |a, b| f.weights()[a] * g.weights()[b] * kl(&f, a, &g, b).unwrap();
         let convexity: f64 = (0..4).flat_map(|a| (0..3).map(move |b| (a, b))).map(|(a, b)| apart(a, b)).sum();
         assert!(bound <= convexity);
@@ -356,7 +356,7 @@ fn the_crosses_of_baudry_et_al_are_combined_to_four_clusters() {
     let found = combined(&r, CombineBy::Entropy, &[]);
     assert_eq!(found.tree.clusters(4).unwrap(), [0, 1, 2, 3, 1, 0]);
     assert_eq!(found.elbow(), 4);
-    // Hennig 2010: DEMP stops there too, at his cutoff 0.025.
+    // Hennig 2010: DEMP stops there too, at 0.025, the default of his R package fpc.
     let found = combined(&r, CombineBy::Demp, &[]);
     assert_eq!(found.separated(0.025), 4);
     assert_eq!(found.tree.clusters(4).unwrap(), [0, 1, 2, 3, 1, 0]);

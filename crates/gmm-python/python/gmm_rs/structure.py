@@ -1,8 +1,8 @@
 """Structure of mixtures: divergences, merges that keep the moments, components combined into clusters, splits.
 
-A mixture is a fitted ``GaussianMixture`` of this package or scikit-learn, or ``(weights, means, covariances)``; ``n``, ``k``
-and ``d`` are the numbers of rows, components and columns. The program has the same as ``gmm merge``, ``gmm split`` and
-``gmm distance``.
+A mixture is a fitted ``GaussianMixture`` of this package or scikit-learn, or ``(weights, means, covariances)``. ``n``,
+``k`` and ``d`` are the numbers of rows, components and columns. The program has the same as ``gmm merge``, ``gmm split``
+and ``gmm distance``.
 """
 
 from types import SimpleNamespace
@@ -53,7 +53,7 @@ class Tree:
     Attributes
     ----------
     linkage : ndarray of shape (k - 1, 4)
-        In the form of ``scipy.cluster.hierarchy``: the two joined nodes, the height, and the number of components below.
+        As for ``scipy.cluster.hierarchy``: the two joined nodes, the height, and the number of components below.
 
     values : ndarray of shape (k - 1,)
         The criterion of each join by itself.
@@ -167,7 +167,7 @@ def distances(model, criterion="kl", covariance_type="full"):
 
     criterion : {'kl', 'bhattacharyya', 'runnalls'}, default='kl'
         Symmetric Kullback-Leibler divergence, Bhattacharyya's distance, or Runnalls' bound on the divergence that the
-        merge of the two causes (Runnalls 2007, eq. 16).
+        merge of the two causes (Runnalls 2007).
 
     covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='full'
         Covariance type of a tuple; ignored for an estimator.
@@ -278,8 +278,8 @@ def merge(
         Rows, needed for 'bic'.
 
     criterion : {'runnalls', 'kl', 'bhattacharyya', 'bic'}, default=None
-        Which two are merged next: the closest, as for :func:`distances`, or those whose merge keeps the likelihood of `X`
-        highest. None means 'bic' if there is `X`, else 'runnalls'.
+        Which two are merged next: the closest, as for :func:`distances`, or those whose merge keeps the likelihood of
+        `X` highest. None means 'bic' if there is `X`, else 'runnalls'.
 
     covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='full'
         Covariance type of a tuple; ignored for an estimator.
@@ -318,7 +318,7 @@ def merge(
         count = found["best"] if n_components is None else n_components
     else:
         if n_components is None:
-            raise ParameterError(f"n_components is None: criterion {criterion!r} does not choose it; give a number or X")
+            raise ParameterError(f"criterion {criterion!r} does not choose n_components: give a number or X")
         found, count = _core.tree(given, criterion), n_components
     clusters = Tree(found["linkage"], found["values"], found["labels"]).clusters(count)
     return _like(model, given[0], _core.merged(given, clusters.tolist()))
@@ -348,8 +348,8 @@ def combine(
         Rows, in any form that :class:`~gmm_rs.mixture.GaussianMixture` accepts.
 
     n_clusters : int, default=None
-        Number of clusters. None means the elbow of the entropies for 'entropy'; for 'demp', combinations go on while the
-        largest misclassification probability is at least `cutoff`.
+        Number of clusters. None means the elbow of the entropies for 'entropy'; for 'demp', combinations go on while
+        the largest misclassification probability is at least `cutoff`.
 
     criterion : {'entropy', 'demp'}, default='entropy'
         Largest fall of the entropy (Baudry et al. 2010; mclust's ``clustCombi``), or largest directly estimated
