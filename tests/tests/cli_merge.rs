@@ -22,6 +22,14 @@ fn json(folder: &Folder, line: &str) -> Value {
     serde_json::from_str(&folder.gmm(line).ok().stdout).expect("JSON")
 }
 
+/// Asserts that a malformed command is refused with the usage.
+#[track_caller]
+fn usage(folder: &Folder, line: &str, parts: &[&str]) {
+    let run = folder.gmm(line);
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(parts.iter().all(|part| run.stderr.contains(part)) && run.stderr.contains("Usage:"), "{}", run.stderr);
+}
+
 /// Mean and covariance of the mixture in a model file of full covariances.
 fn moments(folder: &Folder, name: &str) -> Vec<f64> {
     let mixture = gmm_data::read_model(folder.path(name)).expect("a model").mixture;
@@ -177,7 +185,7 @@ fn split_and_merge_never_lowers_the_likelihood_of_a_fit() {
         // that is a log-likelihood of −180.19.
         assert!((after + 180.19).abs() < 0.01, "{seed}: {after}");
     }
-    folder.refuses("fit x.csv -k 3 --split-merge --online", 2, &["--split-merge", "--online"]);
+    usage(&folder, "fit x.csv -k 3 --split-merge --online", &["--split-merge", "--online"]);
 }
 
 #[test]
@@ -189,9 +197,10 @@ fn wrong_arguments_of_merges_and_splits_say_what_to_do() {
     folder.refuses("merge m.json -k 7", 2, &["-k 7", "6 components"]);
     folder.refuses("merge m.json -k 0", 2, &["at least 1"]);
     folder.refuses("merge m.json --criterion entropy --data x.csv --cutoff 0.1", 2, &["--cutoff", "demp"]);
-    folder.refuses("merge m.json -k 2 --weights w", 2, &["--data"]);
+    usage(&folder, "merge m.json -k 2 --weights w", &["--data"]);
     folder.refuses("merge m.json -k 2 --data x.csv -o x.csv", 6, &["json or safetensors"]);
-    folder.refuses("split m.json", 2, &["--component", "-k"]);
+    usage(&folder, "split m.json", &["--component", "-k"]);
+    usage(&folder, "merge m.json -k 2 --cutoff 0.1", &["--cutoff", "-k"]);
     folder.refuses("split m.json --component 6", 2, &["component is 6"]);
     folder.refuses("split m.json -k 3", 2, &["k is 3"]);
     folder.refuses("split m.json -k 8 --distance 1", 2, &["distance is 1"]);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gmm_data::ModelFile;
 use gmm_host::structure::{Criteria, along, combine, merge_by_likelihood};
-use gmm_model::structure::{Combination, CombineBy, PairDistance, Tree, agglomerate, merge};
+use gmm_model::structure::{Combination, CombineBy, MergeChange, PairDistance, Tree, agglomerate, merge};
 
 use crate::args::{self, DataArgs, EngineArgs};
 use crate::exit::Failure;

@@ -43,7 +43,13 @@ pub fn entropy(what: &Entropy<'_>) -> Result<Picture, Error> {
     let top = canvas.heading(title, std::slice::from_ref(note));
     canvas.height = top + HEIGHTS[0] + HEIGHTS[1] + 2.0 * MARGIN;
     let across = Scale::linear([1.0, k as f64], 0.04);
-    let up = Axis::new(Scale::linear(entropy.iter().copied(), 0.06), "entropy, nats");
+    // The two lines, each by its ends.
+    let lines_of: Vec<[(f64, f64); 2]> = match (2..k).contains(elbow) {
+        true => [&points[..*elbow], &points[elbow - 1..]].map(ends).to_vec(),
+        false => Vec::new(),
+    };
+    let heights = entropy.iter().copied().chain(lines_of.iter().flatten().map(|(_, y)| *y));
+    let up = Axis::new(Scale::linear(heights, 0.06), "entropy, nats");
     let down = Axis::new(Scale::linear(drops.iter().map(|(_, drop)| *drop), 0.06), "fall of the entropy, nats");
     let margin = [(&up, HEIGHTS[0]), (&down, HEIGHTS[1])]
         .map(|(axis, height)| beside(axis, height - BELOW))
@@ -56,18 +62,16 @@ pub fn entropy(what: &Entropy<'_>) -> Result<Picture, Error> {
         Panel::at((MARGIN + margin, top), (width, height - BELOW), across, axis).with_x_ticks(ticks)
     };
     let look = Look { dash: "", ..Look::of(0) };
+    // Neighbours do not touch.
+    let size = (0.4 * width / k as f64).clamp(0.8, 4.0);
     let above = panel(top, HEIGHTS[0], up);
     above.grid(&mut canvas);
-    if (2..k).contains(elbow) {
-        for part in [&points[..*elbow], &points[elbow - 1..]] {
-            let (slope, at_zero) = line(part);
-            let ends = [part[0].0, part[part.len() - 1].0].map(|x| (x, at_zero + slope * x));
-            lines::join(&mut canvas, &above, &ends, Stroke { colour: Look::of(1).colour, width: 1.6, dash: "8 3" });
-        }
+    for ends in &lines_of {
+        lines::join(&mut canvas, &above, ends, Stroke { colour: Look::of(1).colour, width: 1.6, dash: "8 3" });
     }
     // Points only: a line between them would hide the two fitted ones.
     let places: Vec<_> = points.iter().map(|(x, y)| above.place(*x, *y)).collect();
-    canvas.markers(look.marker, &places, 4.0, look.colour, false);
+    canvas.markers(look.marker, &places, size, look.colour, false);
     if (1..=k).contains(count) {
         canvas.ellipse(places[count - 1], (8.5, 8.5), 0.0, Stroke::new(INK, 1.8));
     }
@@ -77,16 +81,16 @@ pub fn entropy(what: &Entropy<'_>) -> Result<Picture, Error> {
     for (x, drop) in &drops {
         let (from, to) = (below.place(*x, 0.0), below.place(*x, *drop));
         canvas.line(from, to, Stroke::new(GREY, 1.0));
-        canvas.markers(look.marker, &[to], 4.0, look.colour, false);
+        canvas.markers(look.marker, &[to], size, look.colour, false);
     }
     below.axes(&mut canvas);
     Ok(Picture::new(canvas))
 }
 
-/// Slope and value at 0 of the least-squares line.
-fn line(points: &[(f64, f64)]) -> (f64, f64) {
+/// The ends of the least-squares line through points.
+fn ends(points: &[(f64, f64)]) -> [(f64, f64); 2] {
     let n = points.len() as f64;
     let (x, y) = points.iter().fold((0.0, 0.0), |(sx, sy), (x, y)| (sx + x / n, sy + y / n));
     let (xx, xy) = points.iter().fold((0.0, 0.0), |(xx, xy), (a, b)| (xx + (a - x) * (a - x), xy + (a - x) * (b - y)));
-    (xy / xx, y - xy / xx * x)
+    [points[0].0, points[points.len() - 1].0].map(|at| (at, y + xy / xx * (at - x)))
 }

@@ -26,7 +26,7 @@ pub struct Dendrogram<'a> {
 
 /// Width of the picture, and of one leaf where there are many.
 const WIDTH: f64 = 640.0;
-const LEAF: f64 = 14.0;
+const LEAF: f64 = 19.0;
 /// A picture does not become wider than this: then leaves have no numbers.
 const WIDEST: f64 = 2000.0;
 const HEIGHT: f64 = 420.0;

@@ -11,6 +11,7 @@ from numpydoc.docscrape import ClassDoc, FunctionDoc
 
 import gmm_rs
 from gmm_rs import accel, dask, datasets, files, likelihood, mixture, plot, posterior, products, selection, steps
+from gmm_rs import structure
 
 PROGRAM = """
     import numpy as np
@@ -84,7 +85,8 @@ def test_a_program_that_is_checked_strictly_gets_its_types(tmp_path):
 
 
 def documented():
-    for module in (accel, dask, datasets, files, likelihood, mixture, plot, posterior, products, selection, steps):
+    modules = (accel, dask, datasets, files, likelihood, mixture, plot, posterior, products, selection, steps, structure)
+    for module in modules:
         for name in module.__all__:
             yield f"{module.__name__}.{name}", getattr(module, name)
 

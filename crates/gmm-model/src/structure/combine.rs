@@ -79,7 +79,7 @@ impl Combination {
 /// A combination in progress. For each number of clusters, from `k` down to 2, the caller gives all rows' responsibilities
 /// to [`add`](Self::add), in blocks, and then calls [`end_pass`](Self::end_pass).
 ///
-/// Cost of a row: `k²/2` logarithms in the first pass by entropy, at most `2k` in each of the others. The combination of
+/// Cost of a row: up to `k²/2` logarithms in the first pass by entropy, at most `2k` in each of the others. The combination of
 /// two clusters leaves the drops of all other pairs as they are.
 ///
 /// ```
@@ -110,6 +110,9 @@ pub struct Combining {
     entropy: Vec<f64>,
     joined_weight: Vec<f64>,
 }
+
+/// A responsibility far below the rounding of a sum of entropies, which are at least about eps each where they matter.
+const NEGLIGIBLE: f64 = 1e-24;
 
 /// What one pass sums besides the pairs, per cluster.
 #[derive(Clone, Debug, Default)]
@@ -193,8 +196,11 @@ impl Combining {
                 (0..count).filter(|&j| j != i).for_each(|j| self.add_drop(w, t, logs, (i, j)))
             }
             (CombineBy::Entropy, None) => {
-                for i in 1..count {
-                    (0..i).for_each(|j| self.add_drop(w, t, logs, (i, j)));
+                // Two clusters that are both negligible for this row add less than the rounding of the sums.
+                for i in (0..count).filter(|&i| t[i] >= NEGLIGIBLE) {
+                    for j in (0..count).filter(|&j| j < i || t[j] < NEGLIGIBLE) {
+                        self.add_drop(w, t, logs, (i, j));
+                    }
                 }
             }
         }

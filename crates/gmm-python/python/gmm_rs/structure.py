@@ -1,8 +1,8 @@
 """Structure of mixtures: divergences, merges that keep the moments, components combined into clusters, splits.
 
 A mixture is a fitted ``GaussianMixture`` of this package or scikit-learn, or ``(weights, means, covariances)``. ``n``,
-``k`` and ``d`` are the numbers of rows, components and columns. The program has the same as ``gmm merge``, ``gmm split``
-and ``gmm distance``.
+``k`` and ``d`` are the numbers of rows, components and columns. The program has the same as ``gmm merge``,
+``gmm split`` and ``gmm distance``.
 """
 
 from types import SimpleNamespace
