@@ -82,7 +82,10 @@ fn between(args: &DistanceArgs, f: &ModelFile, g: &ModelFile) -> anyhow::Result<
         lines.push(vec![title.to_owned(), render::short(near), render::short(bound), estimate]);
     }
     all["draws"] = n.into();
-    Ok(if args.json { output::print_json(&all)? } else { output::print(&aligned(&lines))? })
+    if args.json {
+        return Ok(output::print_json(&all)?);
+    }
+    Ok(output::print(&aligned(&lines))?)
 }
 
 fn within(args: &DistanceArgs, model: &ModelFile) -> anyhow::Result<()> {
