@@ -86,6 +86,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(structure::tree, module)?)?;
     module.add_function(wrap_pyfunction!(structure::merged, module)?)?;
     module.add_function(wrap_pyfunction!(structure::split_of, module)?)?;
+    module.add_function(wrap_pyfunction!(structure::split_merge, module)?)?;
     module.add_function(wrap_pyfunction!(structure::tree_of_rows, module)?)?;
     Ok(())
 }

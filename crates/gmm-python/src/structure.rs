@@ -1,7 +1,9 @@
 //! Structure of mixtures: divergences, trees of merges, merges, combinations by rows, splits.
 
-use gmm_host::structure::{combine, merge_by_likelihood};
-use gmm_host::{Error, Work};
+use std::ops::ControlFlow;
+
+use gmm_host::structure::{SplitMergeOptions, combine, merge_by_likelihood};
+use gmm_host::{Error, Fit, FitOptions, Init, Iteration, Work};
 use gmm_model::structure::{
     Combination, PairDistance, SplitOptions, Tree, agglomerate, distances, kl_monte_carlo, kl_upper_bound,
     kl_variational, merge, split, split_to,
@@ -16,7 +18,7 @@ use crate::engines;
 use crate::errors::raise;
 use crate::fit;
 use crate::given::Given;
-use crate::options::{Execution, word};
+use crate::options::{Execution, Fitting, word};
 use crate::rows::Rows;
 use crate::stoppable::stoppable;
 use crate::supervise::supervise;
@@ -136,6 +138,39 @@ pub(crate) fn tree_of_rows<'py>(
             Ok(out)
         }
     }
+}
+
+/// EM from the given mixture, then splits and merges of components while they raise the likelihood: a result as returned
+/// by `fit`.
+#[pyfunction]
+#[pyo3(signature = (rows, given, options, place, candidates, weights=None))]
+pub(crate) fn split_merge<'py>(
+    py: Python<'py>,
+    rows: &Bound<'py, PyAny>,
+    given: Given,
+    options: Fitting,
+    place: Execution,
+    candidates: usize,
+    weights: Option<PyReadonlyArray1<'py, f64>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let init = Init::Given(Box::new(given.mixture().map_err(|error| raise(py, error))?));
+    let Fitting { options } = options;
+    let options = FitOptions { init, precision: place.precision, fast: place.fast, n_init: 1, ..options };
+    let how = SplitMergeOptions { candidates, ..SplitMergeOptions::default() };
+    let rows = Rows::new(rows, weights)?;
+    let (shape, precision, is_on_gpu) = (rows.dim(), rows.precision(), rows.is_on_gpu());
+    let (unchecked, owner) = rows.split();
+    let done = supervise(py, owner, None, move |line| -> Result<Fit, Error> {
+        options.validate()?;
+        let opened = engines::open_for(&place, &Work::fit(shape, precision, &options), is_on_gpu)?;
+        let rows = unchecked.check(&opened)?;
+        let engine = stoppable(opened.engine.as_ref(), line.stop());
+        let mut go_on =
+            |_: &Iteration<'_>| if line.is_cut() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let fitted = gmm_host::fit_observed(&engine, rows.data(), &options, &mut go_on)?;
+        gmm_host::structure::split_merge(&engine, rows.data(), fitted, &options, &how, &mut go_on)
+    })?;
+    fit::as_dict(py, done.map_err(|error| raise(py, error))?)
 }
 
 /// `linkage`, `(k - 1, 4)` as in SciPy: the two joined nodes, the height, and the number of components below; `values`,

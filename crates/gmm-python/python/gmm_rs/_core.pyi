@@ -43,6 +43,7 @@ __all__ = [
     "sample",
     "score",
     "select",
+    "split_merge",
     "split_of",
     "storage",
     "summary",
@@ -212,6 +213,14 @@ def divergence(f: _Parameters, g: _Parameters, draws: int, seed: int) -> tuple[f
 def tree(given: _Parameters, by: str) -> dict[str, Any]: ...
 def merged(given: _Parameters, clusters: list[int]) -> _Mixture: ...
 def split_of(given: _Parameters, component: int | None, k: int, share: float, distance: float) -> _Mixture: ...
+def split_merge(
+    rows: _Rows,
+    given: _Parameters,
+    options: _Options,
+    place: _Place,
+    candidates: int,
+    weights: _Float | None = None,
+) -> _Fit: ...
 def tree_of_rows(
     rows: _Rows, given: _Parameters, place: _Place, by: str, weights: _Float | None = None
 ) -> dict[str, Any]: ...

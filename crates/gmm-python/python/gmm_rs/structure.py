@@ -11,14 +11,14 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.mixture._gaussian_mixture import GaussianMixture as Original
 
-from gmm_rs import _bridge, _core, _inputs
+from gmm_rs import _bridge, _core, _fitted, _inputs
 from gmm_rs._given import Parameters, index
 from gmm_rs._place import place
 from gmm_rs.exceptions import ParameterError
 from gmm_rs.mixture import GaussianMixture
 from gmm_rs.steps import _given
 
-__all__ = ["Combination", "Divergence", "Tree", "combine", "distances", "kl", "merge", "split", "tree"]
+__all__ = ["Combination", "Divergence", "Tree", "combine", "distances", "kl", "merge", "split", "split_merge", "tree"]
 
 _DISTANCES = ("runnalls", "kl", "bhattacharyya")
 
@@ -437,6 +437,67 @@ def split(model, component=None, n_components=None, *, share=0.5, distance=0.5, 
     component = None if component is None else index(component, "component", 0)
     count = 0 if n_components is None else index(n_components, "n_components", 1)
     return _like(model, given[0], _core.split_of(given, component, count, float(share), float(distance)))
+
+
+def split_merge(model, X, *, candidates=5, sample_weight=None):
+    """Improve a fit by splits and merges of components, which leave local maxima (SMEM; Ueda et al. 2000).
+
+    EM first continues from the parameters of the model. Then two components that share their rows are merged, another
+    one is split, and EM runs from there. The result is kept if its mean log-likelihood is higher by more than `tol` of
+    the model; so the likelihood never falls.
+
+    Parameters
+    ----------
+    model : GaussianMixture
+        A fitted estimator of :mod:`gmm_rs.mixture`, or of scikit-learn. Its `tol`, `max_iter` and `reg_covar` are used.
+
+    X : array-like of shape (n, d)
+        The rows that it was fitted to.
+
+    candidates : int, default=5
+        Number of candidates that are tried from each maximum.
+
+    sample_weight : array-like of shape (n,), default=None
+        Row weights: a row of weight 2 counts as two equal rows.
+
+    Returns
+    -------
+    model : GaussianMixture
+        A new estimator with the better parameters.
+
+    Examples
+    --------
+    >>> from gmm_rs.datasets import make_gmm
+    >>> from gmm_rs.mixture import GaussianMixture
+    >>> from gmm_rs.structure import split_merge
+    >>> X, y = make_gmm(400, 2, 4, separation=4.0, random_state=0)
+    >>> model = GaussianMixture(4, init_params="random_from_data", random_state=1, max_iter=500).fit(X)
+    >>> split_merge(model, X).score(X) >= model.score(X)
+    True
+    """
+    if not isinstance(model, (GaussianMixture, Original)):
+        raise TypeError(f"expected a GaussianMixture, got {type(model).__name__}")
+    given = _given(model, "full")
+    made = _like(model, given[0], _core.merged(given, list(range(len(given[1])))))
+    rows = _inputs.array_in_place(X, place(made))
+    if rows.shape[1] != made.n_features_in_:
+        raise ParameterError(f"X has {rows.shape[1]} columns, the mixture has {made.n_features_in_}")
+    options = {
+        "n_components": made.n_components,
+        "covariance_type": given[0],
+        "n_init": 1,
+        "init_rows": None,
+        "tol": made.tol,
+        "max_iter": made.max_iter,
+        "reg_covar": made.reg_covar,
+        "seed": 0,
+    }
+    weights = _inputs.weights(sample_weight, rows)
+    candidates = index(candidates, "candidates", 1)
+    found = _core.split_merge(_inputs.contiguous(rows), given, options, place(made, rows), candidates, weights)
+    _bridge.set_parameters(made, found, rows.dtype)
+    _fitted.set_record(made, found["record"])
+    return made
 
 
 def _word(word, choices):

@@ -4,8 +4,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gmm_rs._core import _Float, _Kind, _Precision, _Table
+from gmm_rs.mixture import GaussianMixture
 
-__all__ = ["Combination", "Divergence", "Tree", "combine", "distances", "kl", "merge", "split", "tree"]
+__all__ = ["Combination", "Divergence", "Tree", "combine", "distances", "kl", "merge", "split", "split_merge", "tree"]
 
 _Distance = Literal["runnalls", "kl", "bhattacharyya"]
 _Labels = NDArray[np.int64]
@@ -79,3 +80,6 @@ def split(
     distance: float = 0.5,
     covariance_type: _Kind = "full",
 ) -> Any: ...
+def split_merge(
+    model: Any, X: ArrayLike | _Table, *, candidates: int = 5, sample_weight: ArrayLike | None = None
+) -> GaussianMixture: ...
