@@ -14,8 +14,8 @@ use gmm_model::{CovarianceType, Criterion, Precision, shown};
 use crate::output::{self, Console};
 use crate::progress::ProgressMode;
 use crate::{
-    add, bench, classify, completions, convert, doctor, exit, fit, generate, loglik, man, matmul, maximise, mcmc,
-    outliers, pass, plot, predict, regress, sample, score, select, show,
+    add, bench, classify, completions, convert, distance, doctor, exit, fit, generate, loglik, man, matmul, maximise,
+    mcmc, merge, outliers, pass, plot, predict, regress, sample, score, select, show, split,
 };
 
 const EXAMPLES: &str = "\
@@ -73,6 +73,9 @@ pub(crate) enum Command {
     Sample(sample::SampleArgs),
     Generate(generate::GenerateArgs),
     Select(select::SelectArgs),
+    Merge(merge::MergeArgs),
+    Split(split::SplitArgs),
+    Distance(distance::DistanceArgs),
     Plot(plot::PlotArgs),
     Convert(convert::ConvertArgs),
     Show(show::ShowArgs),
@@ -114,6 +117,23 @@ impl OneInputArgs {
     /// What the rows are read from.
     pub(crate) fn source(&self) -> Source<'_> {
         Source { inputs: std::slice::from_ref(&self.input), table: &self.table }
+    }
+}
+
+/// Input tables of a command that can do without.
+#[derive(Args)]
+pub(crate) struct DataArgs {
+    /// Rows: a table in any format that gmm fit reads; - is standard input. Several are read as one table
+    #[arg(long = "data", value_name = "ROWS", num_args = 1..)]
+    data: Vec<PathBuf>,
+    #[command(flatten)]
+    table: TableArgs,
+}
+
+impl DataArgs {
+    /// What the rows are read from, if rows were given.
+    pub(crate) fn source(&self) -> Option<Source<'_>> {
+        (!self.data.is_empty()).then_some(Source { inputs: &self.data, table: &self.table })
     }
 }
 

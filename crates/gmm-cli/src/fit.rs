@@ -75,6 +75,10 @@ pub(crate) struct FitArgs {
     resume: Option<PathBuf>,
     #[command(flatten)]
     online: OnlineArgs,
+    /// After EM, split one component and merge two others, and keep the result if its mean log-likelihood is higher by
+    /// more than --tol, until no candidate is (SMEM; Ueda et al. 2000)
+    #[arg(long, conflicts_with_all = ["checkpoint", "resume", "online"])]
+    split_merge: bool,
     /// Write the model to a .json or .safetensors file; - is JSON on standard output
     #[arg(short, long, value_name = "MODEL")]
     output: Option<PathBuf>,
@@ -131,9 +135,33 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         }
         checkpoint = Some(Checkpoint::new(path.clone(), data.names().map(<[String]>::to_vec), basis));
     }
-    let (fit, unsaved) = observed(checkpoint, state, &data, &options, engine, console)?;
+    let (mut fit, unsaved) = observed(checkpoint, state, &data, &options, engine, console)?;
+    if args.split_merge {
+        fit = split_merged(fit, &data, &options, engine, console)?;
+    }
     report(args, &options, (&opened, engine_args.device), &data, fit, console)?;
     unsaved.map_or(Ok(()), Err)
+}
+
+/// Continues a finished fit with splits and merges. A signal ends it: there is nothing to save.
+fn split_merged(
+    fit: Fit,
+    data: &Dataset,
+    options: &FitOptions,
+    engine: &dyn Engine,
+    console: &Console,
+) -> anyhow::Result<Fit> {
+    let before = fit.summary.mean_log_likelihood;
+    let how = gmm_host::structure::SplitMergeOptions::default();
+    let mut go_on = |_: &Iteration<'_>| ControlFlow::Continue(());
+    let fit = gmm_host::structure::split_merge(engine, data, fit, options, &how, &mut go_on)
+        .map_err(|error| named(error, data))?;
+    let gain = fit.summary.mean_log_likelihood - before;
+    console.note(|| match gain {
+        0.0 => "split and merge: no better maximum was found".to_owned(),
+        gain => format!("split and merge: the mean log-likelihood rose by {}", render::short(gain)),
+    });
+    Ok(fit)
 }
 
 /// Warns if a checkpoint that this fit will replace is that of an unfinished one.

@@ -9,6 +9,7 @@ mod checkpoint;
 mod classify;
 mod completions;
 mod convert;
+mod distance;
 mod doctor;
 mod exit;
 mod fit;
@@ -20,6 +21,7 @@ mod man;
 mod matmul;
 mod maximise;
 mod mcmc;
+mod merge;
 mod opening;
 mod outliers;
 mod output;
@@ -34,6 +36,7 @@ mod score;
 mod select;
 mod show;
 mod size;
+mod split;
 
 use std::process::ExitCode;
 
@@ -65,6 +68,9 @@ fn main() -> ExitCode {
         Command::Generate(args) => generate::run(args, &console),
         Command::Select(args) => select::run(args, &console),
         Command::Convert(args) => convert::run(args, &console),
+        Command::Merge(args) => merge::run(args, &console),
+        Command::Split(args) => split::run(args, &console),
+        Command::Distance(args) => distance::run(args, &console),
         Command::Plot(args) => plot::run(args, &console),
         Command::Show(args) => show::run(args, &console),
         Command::Bench(args) => bench::run(args, &console),

@@ -58,8 +58,8 @@ pub(crate) fn run(args: &MaximiseArgs, console: &Console) -> anyhow::Result<()> 
             .warn(&format!("components {empty:?} are empty: they keep their mean and covariance and have no weight"));
     }
     let trace = [previous.full_trace(), &[mean]].concat();
-    let ModelFile { feature_names, storage, .. } = previous;
-    let model = ModelFile { feature_names, storage, trace, ..ModelFile::from(step.mixture) };
+    let ModelFile { feature_names, storage, clusters, .. } = previous;
+    let model = ModelFile { feature_names, storage, trace, clusters, ..ModelFile::from(step.mixture) };
     output::write_model(&args.output, &model)?;
     let report = Report { statistics: &statistics, change, iterations: model.trace.len(), empty: &step.empty };
     report.print(args, console)

@@ -5,14 +5,16 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gmm_data::{Column, Table, TableHead};
 use gmm_host::{Engine, evaluate};
-use gmm_model::{Dataset, Mixture, Precision};
+use gmm_model::{Dataset, Mixture, Precision, reference};
+use ndarray::Array2;
 
 use crate::args::{EngineArgs, InputArgs};
 use crate::input;
 use crate::output::{self, Console};
 
 const EXAMPLES: &str = "\
-Writes one column `label`, or with --proba the columns proba_0, proba_1, .., which sum to 1 in each row.
+Writes one column `label`, or with --proba the columns proba_0, proba_1, .., which sum to 1 in each row. If the model has
+clusters (gmm merge --criterion entropy), these are clusters; with --components they are components.
 
 Examples:
   gmm predict model.json new.csv                     one label per row on standard output
@@ -30,6 +32,9 @@ pub(crate) struct PredictArgs {
     /// Write the probabilities (responsibilities) of all components instead of labels
     #[arg(long)]
     proba: bool,
+    /// Print components even if the model combines them into clusters
+    #[arg(long)]
+    components: bool,
     #[command(flatten)]
     engine: EngineArgs,
     /// Write to a file: csv, tsv, npy, parquet or arrow [default: csv on standard output]
@@ -44,9 +49,14 @@ pub(crate) fn run(args: &PredictArgs, console: &Console) -> anyhow::Result<()> {
         input::model_rows_and_engine((&args.model, args.input.source()), None, &args.engine, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let engine = opened.engine.as_ref();
+    let clusters = model.clusters.as_deref().filter(|_| !args.components);
     if args.proba {
         let _whole = output::hold(&args.output);
-        write_proba(&args.output, &model.mixture, &data, (engine, precision))?;
+        write_proba(&args.output, (&model.mixture, clusters), &data, (engine, precision))?;
+    } else if let Some(clusters) = clusters {
+        let labels = labels(&model.mixture, clusters, &data, (engine, precision))?;
+        let _whole = output::hold(&args.output);
+        gmm_data::write_column(&args.output, "label", Column::Labels(&labels))?;
     } else {
         let labels = evaluate::labels(engine, &model.mixture, &data, precision)?;
         let labels = labels.as_slice().expect("contiguous");
@@ -57,25 +67,70 @@ pub(crate) fn run(args: &PredictArgs, console: &Console) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes the responsibilities, `(n, k)`: many of them a chunk of rows at a time, so that memory for one chunk
-/// suffices.
+/// Values that are evaluated at once, 64 MiB. The engine loads each chunk anew, which takes longer.
+const AT_ONCE: usize = 1 << 23;
+
+/// Writes the responsibilities of components or clusters: many of them a chunk of rows at a time, so that memory for
+/// one chunk suffices.
 fn write_proba(
     path: &Path,
-    mixture: &Mixture,
+    (mixture, clusters): (&Mixture, Option<&[usize]>),
     data: &Dataset,
     (engine, precision): (&dyn Engine, Precision),
 ) -> anyhow::Result<()> {
-    /// Values that are evaluated at once, 64 MiB. The engine loads each chunk anew, which takes longer.
-    const AT_ONCE: usize = 1 << 23;
     let (n, k) = (data.n_rows(), mixture.n_components());
-    let names: Vec<String> = (0..k).map(|c| format!("proba_{c}")).collect();
+    let columns = clusters.map_or(k, count);
+    let of = |responsibilities: Array2<f64>| match clusters {
+        Some(clusters) => summed(&responsibilities, clusters),
+        None => responsibilities,
+    };
+    let names: Vec<String> = (0..columns).map(|c| format!("proba_{c}")).collect();
     if n.saturating_mul(k) <= AT_ONCE {
-        let responsibilities = evaluate::responsibilities(engine, mixture, data, precision)?;
+        let responsibilities = of(evaluate::responsibilities(engine, mixture, data, precision)?);
         return Ok(gmm_data::write_table(path, &Table::with_names(responsibilities, names)?)?);
     }
-    let head = TableHead { n, d: k, precision: Precision::F64, names: Some(names) };
+    let head = TableHead { n, d: columns, precision: Precision::F64, names: Some(names) };
     gmm_data::write_table_chunks(path, &head, |first, rows| {
         let chunk = Dataset::new(data.rows().copy_rows(first..first + rows))?;
-        anyhow::Ok(evaluate::responsibilities(engine, mixture, &chunk, precision)?.into())
+        anyhow::Ok(of(evaluate::responsibilities(engine, mixture, &chunk, precision)?).into())
     })
+}
+
+/// The cluster of largest total responsibility of each row, `(n,)`; the first among equals.
+fn labels(
+    mixture: &Mixture,
+    clusters: &[usize],
+    data: &Dataset,
+    (engine, precision): (&dyn Engine, Precision),
+) -> anyhow::Result<Vec<u32>> {
+    let (n, at_once) = (data.n_rows(), (AT_ONCE / mixture.n_components()).max(1));
+    let mut labels = Vec::with_capacity(n);
+    let mut add = |chunk: &Dataset| {
+        let sums = summed(&evaluate::responsibilities(engine, mixture, chunk, precision)?, clusters);
+        labels.extend(sums.outer_iter().map(|row| reference::argmax(row) as u32));
+        anyhow::Ok(())
+    };
+    if n <= at_once {
+        add(data)?;
+    } else {
+        for first in (0..n).step_by(at_once) {
+            add(&Dataset::new(data.rows().copy_rows(first..n.min(first + at_once)))?)?;
+        }
+    }
+    Ok(labels)
+}
+
+/// Number of clusters.
+fn count(clusters: &[usize]) -> usize {
+    clusters.iter().max().map_or(0, |most| most + 1)
+}
+
+/// The responsibilities of clusters, from those of components.
+fn summed(responsibilities: &Array2<f64>, clusters: &[usize]) -> Array2<f64> {
+    let mut sums = Array2::zeros((responsibilities.nrows(), count(clusters)));
+    for (c, &cluster) in clusters.iter().enumerate() {
+        let mut column = sums.column_mut(cluster);
+        column += &responsibilities.column(c);
+    }
+    sums
 }

@@ -64,6 +64,16 @@ pub(crate) fn mixture(model: &ModelFile, all: bool, colour: bool) -> String {
     out
 }
 
+/// The components of each cluster, a line per cluster.
+pub(crate) fn clusters(clusters: &[usize]) -> String {
+    let count = clusters.iter().max().map_or(0, |most| most + 1);
+    let lines = (0..count).map(|cluster| {
+        let members = clusters.iter().enumerate().filter(|(_, of)| **of == cluster).map(|(c, _)| c.to_string());
+        format!("cluster {cluster}: components {}\n", members.collect::<Vec<_>>().join(", "))
+    });
+    lines.collect()
+}
+
 /// The summary of a fit. `engine`, if given, replaces the shorter description of the engine in the summary.
 pub(crate) fn fit(summary: &FitSummary, engine: Option<&str>, elapsed: Option<std::time::Duration>) -> String {
     let s = summary;

@@ -26,6 +26,9 @@ pub(crate) struct ShowArgs {
 pub(crate) fn run(args: &ShowArgs, console: &Console) -> anyhow::Result<()> {
     let model = input::model(&args.model)?;
     let mut text = render::mixture(&model, args.all, console.colour);
+    if let Some(clusters) = &model.clusters {
+        text += &format!("\n{}", render::clusters(clusters));
+    }
     if let Some(summary) = &model.fit {
         text += &format!("\n{}", render::fit(summary, None, None));
     }

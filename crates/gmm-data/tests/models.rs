@@ -45,6 +45,7 @@ fn models() -> Vec<ModelFile> {
         storage: Some(RowStorage { precision: Precision::F32, shift: vec![-0.0, tiny, 1.0 / 3.0] }),
         trace: vec![-0.5, -1.0 / 3.0],
         outliers: Some(OutlierThreshold { log_density: -7.0 / 3.0, contamination: Some(0.1), level: None }),
+        clusters: Some(vec![1, 0]),
     })
     .collect()
 }
@@ -83,7 +84,8 @@ fn every_kind_comes_back_bit_for_bit_from_either_form() {
 #[test]
 fn the_json_has_a_row_per_line() {
     let mut model = models().remove(2);
-    (model.fit, model.storage, model.trace, model.outliers) = (None, None, Vec::new(), None);
+    let ModelFile { fit, storage, trace, outliers, clusters, .. } = &mut model;
+    (*fit, *storage, *trace, *outliers, *clusters) = (None, None, Vec::new(), None, None);
     model.mixture = Mixture::new(
         array![0.25, 0.75],
         array![[0.5, 1.0], [2.0, -0.0]],
@@ -252,4 +254,17 @@ fn a_model_needs_an_extension_that_is_known_and_as_many_names_as_columns() {
     assert!(common::message(error).contains("'pickle': use json or safetensors"));
     model.feature_names = Some(vec!["a".into()]);
     assert!(common::message(write_model("m.json", &model).unwrap_err()).contains("1 names for 3 columns"));
+}
+
+#[test]
+fn clusters_that_do_not_match_the_components_name_the_field() {
+    let read = |clusters: &str| with("\"version\": 1", &format!("\"version\": 1, \"clusters\": {clusters}"));
+    assert_eq!(read("[1, 0]").unwrap().clusters, Some(vec![1, 0]));
+    check(read("[0]"), &["'clusters'", "1 clusters for 2"]);
+    check(read("[0, 2]"), &["'clusters'", "component 1 is in cluster 2"]);
+    check(read("[1, 1]"), &["'clusters'", "no component is in cluster 0"]);
+    check(read("[-1, 0]"), &["'clusters'"]);
+    let model = ModelFile { clusters: Some(vec![0, 0, 0]), ..models().remove(0) };
+    let error = write_model(tempfile::tempdir().unwrap().path().join("m.json"), &model).unwrap_err();
+    assert!(error.to_string().contains("3 clusters for 2"), "{error}");
 }

@@ -54,6 +54,7 @@ mod select;
 pub mod shift;
 pub mod spikes;
 mod steps;
+pub mod structure;
 mod threads;
 mod tuning;
 mod wrapped;

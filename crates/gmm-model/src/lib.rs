@@ -41,6 +41,7 @@ mod sample;
 mod shown;
 mod statistics;
 mod storage;
+pub mod structure;
 mod summary;
 mod synthetic;
 

@@ -19,6 +19,7 @@
 
 mod bench;
 mod canvas;
+mod entropy;
 mod fit;
 mod font;
 mod lines;
@@ -29,13 +30,16 @@ mod scale;
 mod select;
 mod style;
 mod trace;
+mod tree;
 
 pub use bench::{Line, Only, Record, Sweep, bars, bench, growth};
+pub use entropy::{Entropy, entropy};
 pub use fit::{Fit, MOST_COLUMNS, MOST_POINTS, NAMED, drawn, fit, points_of};
 pub use picture::{Format, Picture, SCALES};
 pub use plan::{Map, plan};
 pub use select::{Candidate, select};
 pub use trace::{Trace, trace};
+pub use tree::{Dendrogram, dendrogram};
 
 /// Why a picture cannot be drawn.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

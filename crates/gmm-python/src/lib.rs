@@ -28,6 +28,7 @@ mod select;
 mod sources;
 mod statistics;
 mod stoppable;
+mod structure;
 mod supervise;
 mod table;
 mod unconstrained;
@@ -87,5 +88,12 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<statistics::Sums>()?;
     module.add_class::<statistics::Held>()?;
     module.add_function(wrap_pyfunction!(statistics::storage_of, module)?)?;
+    module.add_function(wrap_pyfunction!(structure::distances_of, module)?)?;
+    module.add_function(wrap_pyfunction!(structure::divergence, module)?)?;
+    module.add_function(wrap_pyfunction!(structure::tree, module)?)?;
+    module.add_function(wrap_pyfunction!(structure::merged, module)?)?;
+    module.add_function(wrap_pyfunction!(structure::split_of, module)?)?;
+    module.add_function(wrap_pyfunction!(structure::split_merge, module)?)?;
+    module.add_function(wrap_pyfunction!(structure::tree_of_rows, module)?)?;
     Ok(())
 }

@@ -25,6 +25,7 @@ from gmm_rs import (
     regression,
     selection,
     steps,
+    structure,
 )
 
 PROGRAM = """
@@ -100,7 +101,7 @@ def test_a_program_that_is_checked_strictly_gets_its_types(tmp_path):
 
 def documented():
     modules = (accel, classification, dask, datasets, files, likelihood, mixture, outliers, plot, posterior, products)
-    for module in (*modules, regression, selection, steps):
+    for module in (*modules, regression, selection, steps, structure):
         for name in module.__all__:
             yield f"{module.__name__}.{name}", getattr(module, name)
 

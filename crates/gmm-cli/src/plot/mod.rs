@@ -4,6 +4,7 @@ mod bench;
 pub(crate) mod fit;
 mod plan;
 pub(crate) mod select;
+mod structure;
 mod trace;
 
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ Examples:
   gmm plot bench benches/record/nvidia-h200/growth-2026-11-22.csv --sweep k -o growth.svg
   gmm plot plan --covariance full --precision f32 -n 1e6 -o paths.svg";
 
-/// Plot a fit, its convergence, a model selection, a benchmark record or the planned EM paths as SVG or PNG
+/// Plot a fit, its convergence, a model selection, merges, a benchmark record or the planned EM paths as SVG or PNG
 #[derive(Args)]
 #[command(after_help = EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct PlotArgs {
@@ -43,6 +44,8 @@ enum What {
     Select(select::SelectArgs),
     Bench(bench::BenchArgs),
     Plan(plan::PlanArgs),
+    Dendrogram(structure::DendrogramArgs),
+    Entropy(structure::EntropyArgs),
 }
 
 /// Options of the output file.
@@ -66,6 +69,8 @@ pub(crate) fn run(args: &PlotArgs, console: &Console) -> anyhow::Result<()> {
         What::Select(args) => select::run(args, console),
         What::Bench(args) => bench::run(args, console),
         What::Plan(args) => plan::run(args, console),
+        What::Dendrogram(args) => structure::dendrogram(args, console),
+        What::Entropy(args) => structure::entropy(args, console),
     }
 }
 

@@ -67,6 +67,9 @@ pub(super) fn head(model: &ModelFile) -> Vec<(&'static str, Value)> {
     if let Some(outliers) = &model.outliers {
         head.push(("outliers", serde_json::to_value(outliers).expect("a plain structure")));
     }
+    if let Some(clusters) = &model.clusters {
+        head.push(("clusters", clusters.clone().into()));
+    }
     head
 }
 

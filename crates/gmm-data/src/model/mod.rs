@@ -44,6 +44,9 @@ pub struct ModelFile {
     pub trace: Vec<f64>,
     /// The log density below which a row is an outlier, if it was chosen.
     pub outliers: Option<OutlierThreshold>,
+    /// The cluster of each component, `(k,)`, if components were combined into clusters: the numbers from 0 on, without
+    /// a gap. A row's cluster is then the one of largest total responsibility.
+    pub clusters: Option<Vec<usize>>,
 }
 
 impl ModelFile {
@@ -58,7 +61,15 @@ impl ModelFile {
 
 impl From<Mixture> for ModelFile {
     fn from(mixture: Mixture) -> Self {
-        Self { mixture, feature_names: None, fit: None, storage: None, trace: Vec::new(), outliers: None }
+        Self {
+            mixture,
+            feature_names: None,
+            fit: None,
+            storage: None,
+            trace: Vec::new(),
+            outliers: None,
+            clusters: None,
+        }
     }
 }
 
@@ -173,7 +184,7 @@ fn encode(path: &Path, model: &ModelFile, state: Option<&Value>) -> Result<Vec<u
     }
 }
 
-/// Checks the lengths of the fields that have a number or a name per column, and the threshold of outliers.
+/// Checks the lengths of the fields that have a number or a name per column or component, and the threshold of outliers.
 fn check_columns(model: &ModelFile) -> Result<(), Fault> {
     let d = model.mixture.n_features();
     if let Some(RowStorage { shift, .. }) = &model.storage
@@ -185,10 +196,33 @@ fn check_columns(model: &ModelFile) -> Result<(), Fault> {
     if model.outliers.is_some_and(|threshold| !threshold.log_density.is_finite()) {
         return Err(Fault::field("outliers", Problem::Field("the log density must be finite".to_owned())));
     }
+    if let Some(clusters) = &model.clusters {
+        check_clusters(clusters, model.mixture.n_components())?;
+    }
     match &model.feature_names {
         Some(names) if names.len() != d => {
             Err(Fault::field("feature_names", Problem::Field(format!("{} names for {d} columns", names.len()))))
         }
         _ => Ok(()),
+    }
+}
+
+/// Checks that there is a cluster for each component, and a component in each cluster.
+fn check_clusters(clusters: &[usize], k: usize) -> Result<(), Fault> {
+    let wrong = |why: String| Err(Fault::field("clusters", Problem::Field(why)));
+    if clusters.len() != k {
+        return wrong(format!("{} clusters for {k} components", clusters.len()));
+    }
+    let mut used = vec![false; k];
+    for (component, &cluster) in clusters.iter().enumerate() {
+        match used.get_mut(cluster) {
+            Some(used) => *used = true,
+            None => return wrong(format!("component {component} is in cluster {cluster}, of at most {k}")),
+        }
+    }
+    let count = used.iter().rposition(|used| *used).map_or(0, |last| last + 1);
+    match used[..count].iter().position(|used| !used) {
+        Some(empty) => wrong(format!("no component is in cluster {empty}: the numbers must have no gap")),
+        None => Ok(()),
     }
 }

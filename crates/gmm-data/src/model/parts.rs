@@ -105,7 +105,18 @@ fn syntax(text: &str, e: &serde_json::Error) -> Fault {
     let before: usize =
         text.split_inclusive('\n').take(e.line().saturating_sub(1)).map(str::len).sum::<usize>() + e.column();
     let before = &text.as_bytes()[..before.min(text.len())];
-    let known = ["weights", "means", "covariances", "fit", "feature_names", "storage", "trace", "outliers", "version"];
+    let known = [
+        "weights",
+        "means",
+        "covariances",
+        "fit",
+        "feature_names",
+        "storage",
+        "trace",
+        "outliers",
+        "clusters",
+        "version",
+    ];
     let last = |name: &&str| {
         let key = format!("\"{name}\"");
         before.windows(key.len()).rposition(|w| w == key.as_bytes())
@@ -164,7 +175,8 @@ pub(super) fn assemble(
     let storage: Option<RowStorage> = fields.optional("storage")?;
     let trace: Vec<f64> = fields.optional("trace")?.unwrap_or_default();
     let outliers: Option<OutlierThreshold> = fields.optional("outliers")?;
-    let model = ModelFile { mixture, feature_names, fit, storage, trace, outliers };
+    let clusters: Option<Vec<usize>> = fields.optional("clusters")?;
+    let model = ModelFile { mixture, feature_names, fit, storage, trace, outliers, clusters };
     super::check_columns(&model)?;
     Ok(model)
 }

@@ -12,6 +12,7 @@ mod properties;
 mod recentring;
 mod sampling;
 mod shared;
+mod structure;
 mod synthetic;
 
 use gmm_model::{CovarianceType, Covariances, MStep, Mixture, ModelError, SyntheticOptions, m_step, reference};

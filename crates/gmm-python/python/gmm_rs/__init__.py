@@ -13,6 +13,7 @@ A fitted model in three lines::
 `gmm_rs.regression`, `gmm_rs.classification` and `gmm_rs.outliers` predict with mixtures.
 `gmm_rs.select` chooses the number of components. `gmm_rs.load` and `gmm_rs.save` read and write the model files of the
 program ``gmm``. `gmm_rs.dask` fits data on a cluster, and `gmm_rs.steps` has the steps of which it is made.
+`gmm_rs.structure` merges, combines and splits components.
 """
 
 from importlib import import_module
@@ -48,6 +49,7 @@ _MODULES = {
     "regression",
     "selection",
     "steps",
+    "structure",
 }
 
 __all__ = [
@@ -77,6 +79,7 @@ __all__ = [
     "select",
     "selection",
     "steps",
+    "structure",
 ]
 
 

@@ -13,6 +13,7 @@ from gmm_rs import products as products
 from gmm_rs import regression as regression
 from gmm_rs import selection as selection
 from gmm_rs import steps as steps
+from gmm_rs import structure as structure
 from gmm_rs._core import __version__ as __version__
 from gmm_rs.classification import GaussianMixtureClassifier as GaussianMixtureClassifier
 from gmm_rs.files import load as load
@@ -52,6 +53,7 @@ __all__ = [
     "select",
     "selection",
     "steps",
+    "structure",
 ]
 
 def __dir__() -> list[str]: ...

@@ -25,6 +25,8 @@ __all__ = [
     "check_pointwise_memory",
     "concerns",
     "covariances_of_precisions",
+    "distances_of",
+    "divergence",
     "engine",
     "evaluate_there",
     "fit",
@@ -32,6 +34,7 @@ __all__ = [
     "log_densities",
     "mcmc",
     "memory_size",
+    "merged",
     "mixture",
     "outlier_threshold",
     "partial_fit",
@@ -46,10 +49,14 @@ __all__ = [
     "sample",
     "score",
     "select",
+    "split_merge",
+    "split_of",
     "storage",
     "summary",
     "synthetic",
     "table",
+    "tree",
+    "tree_of_rows",
     "write_draws",
     "write_model",
 ]
@@ -228,6 +235,22 @@ def summary(draws: _Draws) -> list[_Line]: ...
 def concerns(draws: _Draws, diverging: int) -> list[tuple[Literal["unjudged", "apart", "few", "diverging"], str]]: ...
 def check_pointwise_memory(bytes: int) -> None: ...
 def write_draws(path: str | PathLike[str], draws: _Draws, stats: dict[str, NDArray[Any]]) -> None: ...
+def distances_of(given: _Parameters, by: str) -> _Float: ...
+def divergence(f: _Parameters, g: _Parameters, draws: int, seed: int) -> tuple[float, float, float, float]: ...
+def tree(given: _Parameters, by: str) -> dict[str, Any]: ...
+def merged(given: _Parameters, clusters: list[int]) -> _Mixture: ...
+def split_of(given: _Parameters, component: int | None, k: int, share: float, distance: float) -> _Mixture: ...
+def split_merge(
+    rows: _Rows,
+    given: _Parameters,
+    options: _Options,
+    place: _Place,
+    candidates: int,
+    weights: _Float | None = None,
+) -> _Fit: ...
+def tree_of_rows(
+    rows: _Rows, given: _Parameters, place: _Place, by: str, weights: _Float | None = None
+) -> dict[str, Any]: ...
 def storage(parameters: _Parameters, precision: _Precision) -> _Storage: ...
 def table(stream: object, columns: list[str] | None = None) -> tuple[_Rows, list[str] | None]: ...
 
