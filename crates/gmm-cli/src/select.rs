@@ -42,7 +42,7 @@ pub(crate) struct SelectArgs {
     criterion: Criterion,
     /// Initialisation
     #[arg(long, value_name = "HOW", default_value = "kmeans",
-          value_parser = args::words::<Init>(&["kmeans", "kmeans++", "random-rows", "random", "stride"]))]
+          value_parser = args::words::<Init>(&Init::WORDS))]
     init: Init,
     #[command(flatten)]
     em: EmArgs,

@@ -82,7 +82,8 @@ pub(crate) fn run_all(
     observer: &mut Observer<'_>,
 ) -> Result<FitState, Error> {
     let em = em_options(options, precision);
-    let restarts = if options.init.is_deterministic() { 1 } else { options.n_init };
+    let fixed = options.init.is_deterministic(rows.dim().0, options.n_components, options.init_rows);
+    let restarts = if fixed { 1 } else { options.n_init };
     let FitState { mut begun, mut running, best } = from.adapted(options, rows.dim().1, restarts)?;
     let mut best = match best {
         Some(best) => Some((score(rows, &best.run, restarts)?, best)),

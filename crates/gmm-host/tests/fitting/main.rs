@@ -29,6 +29,6 @@ fn separated(n: usize, k: usize, d: usize, kind: CovarianceType) -> (Array2<f64>
     (rows, truth)
 }
 
-fn inits() -> [Init; 5] {
+fn inits() -> [Init; 7] {
     Init::WORDS.map(|word| word.parse().unwrap())
 }
