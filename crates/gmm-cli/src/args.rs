@@ -14,8 +14,8 @@ use gmm_model::{CovarianceType, Criterion, Precision, shown};
 use crate::output::{self, Console};
 use crate::progress::ProgressMode;
 use crate::{
-    add, bench, classify, completions, convert, doctor, exit, fit, generate, loglik, man, matmul, maximise, mcmc, pass,
-    plot, predict, sample, score, select, show,
+    add, bench, bootstrap, classify, completions, convert, doctor, exit, fit, generate, loglik, man, matmul, maximise,
+    mcmc, pass, plot, predict, sample, score, select, show,
 };
 
 const EXAMPLES: &str = "\
@@ -71,6 +71,7 @@ pub(crate) enum Command {
     Sample(sample::SampleArgs),
     Generate(generate::GenerateArgs),
     Select(select::SelectArgs),
+    Bootstrap(bootstrap::BootstrapArgs),
     Plot(plot::PlotArgs),
     Convert(convert::ConvertArgs),
     Show(show::ShowArgs),

@@ -5,6 +5,7 @@
 mod add;
 mod args;
 mod bench;
+mod bootstrap;
 mod checkpoint;
 mod classify;
 mod completions;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Command::Convert(args) => convert::run(args, &console),
         Command::Plot(args) => plot::run(args, &console),
         Command::Show(args) => show::run(args, &console),
+        Command::Bootstrap(args) => bootstrap::run(args, &console),
         Command::Bench(args) => bench::run(args, &console),
         Command::Doctor(args) => doctor::run(args, &console),
         Command::Completions(args) => completions::run(args, &console),

@@ -4,7 +4,7 @@ use gmm_model::{Draws, Precision};
 
 use crate::em::{self, EmRun, Observer, RestartProgress};
 use crate::fit::em_options;
-use crate::init::{self, Start};
+use crate::init::{self, Start, StartReached};
 use crate::{Error, EvaluateOptions, FitOptions, Resident};
 
 /// One restart of a fit: a run of EM from a start of its own.
@@ -69,7 +69,7 @@ impl FitState {
 }
 
 /// Makes all restarts that `from` has not completed. The result is the state at the end, which has a best restart: the
-/// one with the highest log-likelihood at its last E-step.
+/// one with the highest log-likelihood at its last E-step. Adds to `starts` what each start reached.
 ///
 /// # Errors
 /// As for [`fit_observed`](crate::fit_observed); [`Error::Option`] if `from` does not agree with the options.
@@ -78,7 +78,7 @@ pub(crate) fn run_all(
     start: Start<'_>,
     options: &FitOptions,
     precision: Precision,
-    from: FitState,
+    (from, starts): (FitState, &mut Vec<StartReached>),
     observer: &mut Observer<'_>,
 ) -> Result<FitState, Error> {
     let em = em_options(options, precision);
@@ -94,7 +94,7 @@ pub(crate) fn run_all(
         let attempt = running.take().map_or_else(
             || {
                 begun += 1;
-                begin(rows, start, options, begun - 1)
+                begin(rows, start, options, begun - 1, starts)
             },
             Ok,
         );
@@ -102,6 +102,9 @@ pub(crate) fn run_all(
             let progress = RestartProgress { index, begun, empty_at_start, best: best.as_ref().map(|(_, best)| best) };
             Ok(Restart { index, empty_at_start, run: em::go_on(rows, run, &em, progress, observer)? })
         });
+        if let Ok(Restart { index, run, .. }) = &attempt {
+            starts.push(StartReached::of(run, *index, options.init.name()));
+        }
         let restart = match attempt {
             Ok(restart) => restart,
             // A numerical failure of one restart does not end the others.
@@ -130,9 +133,18 @@ pub(crate) fn run_all(
 ///
 /// # Errors
 /// As for [`init::start`].
-fn begin(rows: &mut dyn Resident, start: Start<'_>, options: &FitOptions, index: usize) -> Result<Restart, Error> {
+fn begin(
+    rows: &mut dyn Resident,
+    start: Start<'_>,
+    options: &FitOptions,
+    index: usize,
+    starts: &mut Vec<StartReached>,
+) -> Result<Restart, Error> {
     let mut draws = Draws::for_purpose("fit", options.seed, index as u64);
-    let (mixture, empty_at_start) = init::start(rows, start, &options.init, &mut draws)?;
+    let before = starts.len();
+    let begun = init::reached(rows, start, &options.init, &mut draws, starts);
+    starts[before..].iter_mut().for_each(|one| one.restart = index);
+    let (mixture, empty_at_start) = begun?;
     Ok(Restart { index, empty_at_start, run: EmRun::new(mixture) })
 }
 

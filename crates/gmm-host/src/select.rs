@@ -44,6 +44,10 @@ pub fn select<'a>(
     iterations: &mut Observer<'_>,
 ) -> Result<Vec<Candidate>, Error> {
     let data = data.into();
+    // One tree for all candidates.
+    let most = components.iter().copied().max().unwrap_or(1);
+    let init = options.init.with_tree(data, most, options.init_rows, options.seed)?;
+    let options = &FitOptions { init, ..options.clone() };
     let mut out = Vec::with_capacity(components.len() * kinds.len());
     for &kind in kinds {
         for &k in components {

@@ -7,7 +7,7 @@ use gmm_model::{Draws, Mixture, Precision};
 
 use super::subsample::{self, RowSample};
 use super::{Init, Start, Tree};
-use crate::em::{self, EmOptions};
+use crate::em::{self, EmOptions, EmRun};
 use crate::{Error, Resident};
 
 /// Number of starts from rows drawn at random.
@@ -31,6 +31,15 @@ pub struct StartReached {
     pub converged: bool,
     /// Whether this is a short run.
     pub short: bool,
+}
+
+impl StartReached {
+    /// What a run of EM reached.
+    pub(crate) fn of(run: &EmRun, restart: usize, start: &'static str) -> Self {
+        let mean_log_likelihood = run.trace.last().copied().unwrap_or(f64::NAN);
+        let (iterations, converged) = (run.iterations, run.converged);
+        Self { restart, start, mean_log_likelihood, iterations, converged, short: false }
+    }
 }
 
 /// The mixture of the start with the highest likelihood after a few iterations on `rows`, or on a sample of them as

@@ -3,6 +3,7 @@
 mod bad_input;
 #[path = "../common/mod.rs"]
 mod common;
+mod mclust;
 mod meaning;
 mod online;
 mod resume;

@@ -10,7 +10,7 @@ A fitted model in three lines::
 `gmm_rs.accel` speeds up programs that use ``sklearn.mixture.GaussianMixture`` without changing them.
 `gmm_rs.Likelihood` evaluates the likelihood of fixed rows under many parameters, for samplers and optimisers.
 `gmm_rs.mcmc` draws from the posterior, and `gmm_rs.Resident` multiplies batches of vectors by a fixed matrix.
-`gmm_rs.select` chooses the number of components. `gmm_rs.load` and `gmm_rs.save` read and write the model files of the
+`gmm_rs.select` chooses the number of components, and `gmm_rs.bootstrap` gives standard errors. `gmm_rs.load` and `gmm_rs.save` read and write the model files of the
 program ``gmm``. `gmm_rs.dask` fits data on a cluster, and `gmm_rs.steps` has the steps of which it is made.
 """
 
@@ -22,6 +22,7 @@ _NAMES = {
     "Likelihood": "likelihood",
     "Resident": "products",
     "Statistics": "steps",
+    "bootstrap": "resampling",
     "load": "files",
     "mcmc": "posterior",
     "save": "files",
@@ -39,6 +40,7 @@ _MODULES = {
     "plot",
     "posterior",
     "products",
+    "resampling",
     "selection",
     "steps",
 }
@@ -49,6 +51,7 @@ __all__ = [
     "Statistics",
     "__version__",
     "accel",
+    "bootstrap",
     "dask",
     "datasets",
     "exceptions",
@@ -60,6 +63,7 @@ __all__ = [
     "plot",
     "posterior",
     "products",
+    "resampling",
     "save",
     "select",
     "selection",

@@ -8,6 +8,7 @@ from gmm_rs import mixture as mixture
 from gmm_rs import plot as plot
 from gmm_rs import posterior as posterior
 from gmm_rs import products as products
+from gmm_rs import resampling as resampling
 from gmm_rs import selection as selection
 from gmm_rs import steps as steps
 from gmm_rs._core import __version__ as __version__
@@ -16,6 +17,7 @@ from gmm_rs.files import save as save
 from gmm_rs.likelihood import Likelihood as Likelihood
 from gmm_rs.posterior import mcmc as mcmc
 from gmm_rs.products import Resident as Resident
+from gmm_rs.resampling import bootstrap as bootstrap
 from gmm_rs.selection import select as select
 from gmm_rs.steps import Statistics as Statistics
 
@@ -25,6 +27,7 @@ __all__ = [
     "Statistics",
     "__version__",
     "accel",
+    "bootstrap",
     "dask",
     "datasets",
     "exceptions",
@@ -36,6 +39,7 @@ __all__ = [
     "plot",
     "posterior",
     "products",
+    "resampling",
     "save",
     "select",
     "selection",

@@ -123,7 +123,8 @@ impl Tree {
         k: usize,
     ) -> Result<Statistics, Error> {
         let labels = self.cut(k);
-        let mut centres = Array2::zeros((k, self.rows.ncols()));
+        // A cluster without rows is an empty component, whose mean is its centre: the first row.
+        let mut centres = Array2::from_shape_fn((k, self.rows.ncols()), |(_, j)| self.rows[[0, j]]);
         let mut counts = vec![0.0; k];
         for (row, &c) in self.rows.outer_iter().zip(&labels) {
             // A running mean does not overflow.
