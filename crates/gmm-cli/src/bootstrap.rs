@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use gmm_data::ModelFile;
 use gmm_host::{Bootstrap, BootstrapOptions, FitOptions, Resampling, Spread, bootstrap, flat_covariances};
-use gmm_model::CovarianceType;
+use gmm_model::{CovarianceType, three_digits};
 use serde_json::{Value, json};
 
 use crate::args::{self, EngineArgs, InputArgs};
@@ -149,10 +149,11 @@ fn table(found: &Bootstrap, model: &ModelFile, args: &BootstrapArgs) -> String {
         "upper"
     );
     let mut line = |component: Option<usize>, parameter: &str, value: f64, spread: &Spread, at: usize| {
-        let numbers = [value, spread.standard_error[at], spread.lower[at], spread.upper[at]];
+        let [value, lower, upper] = [value, spread.lower[at], spread.upper[at]].map(render::short);
+        // A standard error of a few hundred replicates has two or three digits.
+        let error = three_digits(spread.standard_error[at]);
         let component = component.map_or_else(|| "all".to_owned(), |c| c.to_string());
-        let cells: String = numbers.map(|v| format!("{:>14}", render::short(v))).concat();
-        out += &format!("{component:<10} {parameter:<32}{cells}\n");
+        out += &format!("{component:<10} {parameter:<32}{value:>14}{error:>14}{lower:>14}{upper:>14}\n");
     };
     for c in 0..k {
         line(Some(c), "weight", m.weights()[c], &spreads.weights, c);
