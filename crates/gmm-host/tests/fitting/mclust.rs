@@ -55,16 +55,15 @@ fn the_tree_leads_to_mclusts_optima() {
 
 #[test]
 fn the_icl_by_labels_is_mclusts() {
-    for (name, k, kind, log_likelihood, icl) in [
-        ("diabetes", 3, CovarianceType::Full, -2295.118, 4749.16),
-        ("old_faithful", 3, CovarianceType::Tied, -1126.326, 2357.824),
-    ] {
-        let data = table(name);
-        let found =
-            labels_icl(&cpu(), &as_mclust(&data, k, kind, log_likelihood).mixture, &data, Precision::F64).unwrap();
-        // The responsibilities of rows between components still move when the likelihood hardly does.
-        assert!((found - icl).abs() < 0.3, "{name}: {found}");
-    }
+    let icl = |data: &Dataset, fit: Fit| labels_icl(&cpu(), &fit.mixture, data, Precision::F64).unwrap();
+    let data = table("diabetes");
+    let found = icl(&data, as_mclust(&data, 3, CovarianceType::Full, -2295.118));
+    assert!((found - 4749.16).abs() < 0.3, "{found}");
+    // mclust stops 0.01 below this optimum. Two components overlap, and on the way there the criterion changes by more
+    // than 1 where the likelihood changes by 0.01. The form with the entropy is 2399.8.
+    let data = table("old_faithful");
+    let found = icl(&data, fitted(&data, 3, CovarianceType::Tied));
+    assert!((found - 2357.824).abs() < 1.0, "{found}");
 }
 
 #[test]
