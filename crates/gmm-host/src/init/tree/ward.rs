@@ -2,6 +2,9 @@
 
 use ndarray::ArrayView2;
 
+/// Number of distances summed at a time, so that they stay in the L1 cache.
+const TILE: usize = 512;
+
 /// Two clusters that were joined, each named by one of its rows, and the growth of the sum of squares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Join {
@@ -65,9 +68,11 @@ impl Clusters {
         let m = self.mass.len();
         let distance = &mut self.distance[..m];
         distance.fill(0.0);
-        for column in self.means.chunks_exact(self.room) {
-            let x = column[at];
-            distance.iter_mut().zip(column).for_each(|(sum, y)| *sum += (x - y) * (x - y));
+        for (tile, sums) in distance.chunks_mut(TILE).enumerate() {
+            for column in self.means.chunks_exact(self.room) {
+                let x = column[at];
+                sums.iter_mut().zip(&column[tile * TILE..]).for_each(|(sum, y)| *sum += (x - y) * (x - y));
+            }
         }
         let own = self.mass[at];
         distance.iter_mut().zip(&self.mass).for_each(|(sum, mass)| *sum *= own * mass / (own + mass));
