@@ -15,6 +15,7 @@ mod report;
 mod run;
 mod scale;
 mod setup;
+mod starts;
 mod workload;
 
 use anyhow::Result;
@@ -37,6 +38,8 @@ enum Command {
     Scale(scale::Arguments),
     /// Time reads and fits of files as whole processes, with other programs, and calls from Python.
     EndToEnd(end_to_end::Arguments),
+    /// Fit public data sets from every start, and compare the likelihoods that they reach.
+    Starts(starts::Arguments),
     /// Run one of the definitions of `gmm bench`, and record it for the repository.
     Run(run::Arguments),
     /// Write `docs/BENCHMARKS.md` from the records.
@@ -54,6 +57,7 @@ fn main() -> Result<()> {
         Command::Growth(arguments) => gpu::growth::run(&arguments),
         Command::EndToEnd(arguments) => end_to_end::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
+        Command::Starts(arguments) => starts::run(&arguments),
         Command::Scale(arguments) => scale::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Plot(arguments) => gpu::growth::plot(&arguments),

@@ -49,7 +49,7 @@ fn row_44_an_unknown_word_lists_the_choices() {
     let x = faithful();
     for (arguments, parts) in [
         ("--covariance round", ["round", "full, tied, diag, spherical"]),
-        ("--init kmean", ["kmean", "kmeans, kmeans++, random-rows, random, stride"]),
+        ("--init kmean", ["kmean", "kmeans, kmeans++, random-rows, random, stride, tree, best"]),
         ("--device gpu", ["gpu", "auto, cpu, reference, cuda"]),
         ("--precision f16", ["f16", "f32, f64"]),
     ] {

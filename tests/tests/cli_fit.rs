@@ -105,7 +105,7 @@ fn json_is_one_object_with_the_fit_and_its_time() {
 fn all_kinds_engines_and_starts_fit() {
     let folder = Folder::new();
     for kind in ["full", "tied", "diag", "spherical"] {
-        for init in ["kmeans", "kmeans++", "random-rows", "random", "stride"] {
+        for init in ["kmeans", "kmeans++", "random-rows", "random", "stride", "tree", "best"] {
             let loglik = |engine: &str| {
                 let options = format!("-k 2 --covariance {kind} --init {init} --device {engine} --seed 3 --json");
                 numbers(&folder.gmm(&fit(&options)).ok().json()["log_likelihood"])

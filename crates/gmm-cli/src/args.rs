@@ -14,8 +14,8 @@ use gmm_model::{CovarianceType, Criterion, Precision, shown};
 use crate::output::{self, Console};
 use crate::progress::ProgressMode;
 use crate::{
-    add, bench, classify, completions, convert, distance, doctor, exit, fit, generate, loglik, man, matmul, maximise,
-    mcmc, merge, outliers, pass, plot, predict, regress, sample, score, select, show, split,
+    add, bench, bootstrap, classify, completions, convert, distance, doctor, exit, fit, generate, loglik, man, matmul,
+    maximise, mcmc, merge, outliers, pass, plot, predict, regress, sample, score, select, show, split,
 };
 
 const EXAMPLES: &str = "\
@@ -76,6 +76,7 @@ pub(crate) enum Command {
     Merge(merge::MergeArgs),
     Split(split::SplitArgs),
     Distance(distance::DistanceArgs),
+    Bootstrap(bootstrap::BootstrapArgs),
     Plot(plot::PlotArgs),
     Convert(convert::ConvertArgs),
     Show(show::ShowArgs),

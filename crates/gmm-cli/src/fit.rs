@@ -52,7 +52,8 @@ pub(crate) struct FitArgs {
     /// Covariance type [default: full, or that of --init MODEL]
     #[arg(long, value_name = "KIND", value_parser = args::covariance())]
     covariance: Option<CovarianceType>,
-    /// Initialisation: kmeans, kmeans++, random-rows, random, stride, or a model file to start from
+    /// Initialisation: kmeans, kmeans++, random-rows, random, stride, tree (model-based agglomeration), best (of tree,
+    /// kmeans and random rows, after ten iterations each), or a model file to start from
     #[arg(long, value_name = "HOW|MODEL", default_value = "kmeans")]
     init: String,
     #[command(flatten)]

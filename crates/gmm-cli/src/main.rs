@@ -5,6 +5,7 @@
 mod add;
 mod args;
 mod bench;
+mod bootstrap;
 mod checkpoint;
 mod classify;
 mod completions;
@@ -73,6 +74,7 @@ fn main() -> ExitCode {
         Command::Distance(args) => distance::run(args, &console),
         Command::Plot(args) => plot::run(args, &console),
         Command::Show(args) => show::run(args, &console),
+        Command::Bootstrap(args) => bootstrap::run(args, &console),
         Command::Bench(args) => bench::run(args, &console),
         Command::Doctor(args) => doctor::run(args, &console),
         Command::Completions(args) => completions::run(args, &console),

@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use gmm_data::ModelFile;
-use gmm_host::{Candidate, Engine, Fit, FitOptions, Init, Iteration, Warning, Work, best, select};
-use gmm_model::{CovarianceType, Criterion, Dataset};
+use gmm_host::init::StartReached;
+use gmm_host::{
+    Candidate, Choice, Chosen, Engine, Fit, FitOptions, Init, Iteration, TestOptions, Warning, Work, choose, select,
+};
+use gmm_model::{CovarianceType, Dataset};
 use serde_json::{Value, json};
 
 use crate::args::{self, EmArgs, EngineArgs, InputArgs};
@@ -15,7 +18,7 @@ use crate::interrupt::{self, Hold};
 use crate::opening::{self, Opening};
 use crate::output::{self, Console, is_stdio, paint};
 use crate::progress::{Progress, RowSize};
-use crate::{fit, input, plot, render};
+use crate::{bootstrap, fit, input, plot, render};
 
 const EXAMPLES: &str = "\
 Fits every combination and prints one line for each; * marks the best, which has the lowest criterion.
@@ -23,7 +26,8 @@ Fits every combination and prints one line for each; * marks the best, which has
 Examples:
   gmm select data/old_faithful.csv -k 1..6
   gmm select rows.npy -k 2,4,8,16 --covariance full,diag --criterion icl --n-init 3 -o best.json
-  gmm select data.csv -k 1..10 --covariance full,tied,diag --plot bic.svg";
+  gmm select data.csv -k 1..10 --covariance full,tied,diag --plot bic.svg
+  gmm select data.csv -k 1..6 --init tree --criterion blrt --replicates 199";
 
 /// Choose the number of components and the covariance type by an information criterion
 #[derive(Args)]
@@ -37,12 +41,21 @@ pub(crate) struct SelectArgs {
     /// Covariance types to compare
     #[arg(long, value_name = "KIND,..", default_value = "full", value_delimiter = ',', value_parser = args::covariance())]
     covariance: Vec<CovarianceType>,
-    /// Information criterion; lower is better
-    #[arg(long, value_name = "WORD", default_value = "bic", value_parser = args::criterion())]
-    criterion: Criterion,
+    /// What decides: a criterion, of which lower is better (bic, aic, icl, or icl-labels, which is mclust's ICL), or
+    /// blrt, bootstrap likelihood-ratio tests of each number of components against the next
+    #[arg(long, value_name = "WORD", default_value = "bic", value_parser = args::words::<Choice>(&Choice::WORDS))]
+    criterion: Choice,
+    /// Number of data sets drawn for each test of blrt
+    #[arg(long, value_name = "N", default_value_t = TestOptions::DEFAULT.replicates, value_parser = args::at_least_one,
+          allow_negative_numbers = true)]
+    replicates: usize,
+    /// A test of blrt with a p-value above this ends the sequence
+    #[arg(long, value_name = "P", default_value_t = TestOptions::DEFAULT.level, value_parser = bootstrap::level,
+          allow_negative_numbers = true)]
+    level: f64,
     /// Initialisation
     #[arg(long, value_name = "HOW", default_value = "kmeans",
-          value_parser = args::words::<Init>(&["kmeans", "kmeans++", "random-rows", "random", "stride"]))]
+          value_parser = args::words::<Init>(&Init::WORDS))]
     init: Init,
     #[command(flatten)]
     em: EmArgs,
@@ -75,7 +88,12 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     }
     if let Some(path) = &args.plot {
         plot::check_option(path, &inputs)?;
+        if !matches!(args.criterion, Choice::Criterion(_)) {
+            let why = format!("--plot draws bic, aic or icl, not {}", args.criterion.name());
+            return Err(Failure::Usage(why).into());
+        }
     }
+    args.criterion.check(&components, &args.covariance)?;
     let mut options = fit::em_options(&args.em, &args.engine, components[0]);
     options.init = args.init.clone();
     options.validate()?;
@@ -106,7 +124,7 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         &mut |candidate: &Candidate| {
             done.set(done.get() + 1);
             progress.title(&format!("{} of {} fits", done.get(), runs / options.n_init));
-            console.note(|| line(candidate, " ", false));
+            console.note(|| format!("{}{}", line(candidate, " ", false), starts(candidate)));
             stop()
         },
         &mut |step: &Iteration<'_>| {
@@ -116,18 +134,27 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         },
     );
     progress.finish();
-    let mut candidates = candidates.map_err(|error| match error {
+    let failed = |error| match error {
         gmm_host::Error::Interrupted { iterations } => Failure::Interrupted { iterations, kept: String::new() }.into(),
         error => fit::named(error, &data),
-    })?;
+    };
+    let mut candidates = candidates.map_err(failed)?;
+    let tests = TestOptions { replicates: args.replicates, level: args.level };
+    let mut tested = |test: usize, replicate: usize| {
+        console.step_note(|| format!("test {}: {replicate} of {} data sets", test + 1, args.replicates));
+        stop()
+    };
+    let engine = opened.engine.as_ref();
+    let chosen = choose(engine, &data, &candidates, args.criterion, &options, &tests, &mut tested).map_err(failed)?;
     drop(held);
     if args.em.autotune {
         tuned(&candidates, opened.engine.as_ref(), console);
     }
-    let Some(at) = best(&candidates, args.criterion) else {
+    let Some(chosen) = chosen else {
         let error = candidates.into_iter().find_map(|c| c.outcome.err());
         return Err(fit::named(error.expect("a candidate without a fit has an error"), &data));
     };
+    let at = chosen.best;
     if let Ok(found) = &candidates[at].outcome {
         warn(&candidates[at], found, &data, console);
     }
@@ -136,8 +163,12 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     {
         console.tell(&format!("the best one: {}", fit::fast_cost(found)));
     }
-    let object = as_json(&candidates, at, args);
-    let text = if args.json { format!("{object:#}\n") } else { table(&candidates, at, console) };
+    let object = as_json(&candidates, &chosen, args);
+    let text = if args.json {
+        format!("{object:#}\n")
+    } else {
+        format!("{}{}", table(&candidates, at, console), decision(&candidates, &chosen))
+    };
     if let Some(path) = &args.output {
         let Candidate { outcome, .. } = candidates.swap_remove(at);
         let Ok(found) = outcome else { unreachable!("the best candidate has a fit") };
@@ -250,23 +281,81 @@ fn line(candidate: &Candidate, mark: &str, wide: bool) -> String {
     }
 }
 
-fn as_json(candidates: &[Candidate], best: usize, args: &SelectArgs) -> Value {
+/// What each start of a candidate reached, if there are several.
+fn starts(candidate: &Candidate) -> String {
+    let Some(found) = candidate.outcome.as_ref().ok().filter(|found| found.starts.len() > 1) else {
+        return String::new();
+    };
+    let one = |start: &StartReached| {
+        let short = if start.short { format!(" after {} iterations", start.iterations) } else { String::new() };
+        format!("{} {}{short}", start.start, render::short(start.mean_log_likelihood))
+    };
+    format!("; per row: {}", found.starts.iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
+/// The values and tests that decided, if they are not columns of the table.
+fn decision(candidates: &[Candidate], chosen: &Chosen) -> String {
+    let values = chosen.labels_icl.iter().zip(candidates).map(|(value, Candidate { k, kind, .. })| {
+        format!("ICL by labels  {k:>5}  {kind:<10}{:>16}\n", render::fixed(*value))
+    });
+    let tests = chosen.tests.iter().zip(candidates.windows(2)).map(|(test, two)| {
+        let (statistic, drawn) = (render::fixed(test.statistic), test.replicates.len());
+        format!(
+            "{} against {}: 2 ln LR {statistic}, p-value {:.4} of {drawn} data sets\n",
+            test.k, two[1].k, test.p_value
+        )
+    });
+    values.chain(tests).collect()
+}
+
+fn as_json(candidates: &[Candidate], chosen: &Chosen, args: &SelectArgs) -> Value {
+    let best = chosen.best;
     let each: Vec<Value> = candidates
         .iter()
-        .map(|Candidate { k, kind, outcome }| {
+        .enumerate()
+        .map(|(i, Candidate { k, kind, outcome })| {
             let mut value = match outcome {
-                Ok(found) => fit::json(&found.summary, found.elapsed.as_secs_f64()),
+                Ok(found) => {
+                    let mut value = fit::json(&found.summary, found.elapsed.as_secs_f64());
+                    value["starts"] = found.starts.iter().map(start_json).collect();
+                    value
+                }
                 Err(error) => json!({ "error": error.to_string() }),
             };
+            if let Some(labels_icl) = chosen.labels_icl.get(i) {
+                value["icl_labels"] = (*labels_icl).into();
+            }
             value["n_components"] = (*k).into();
             value["covariance_type"] = kind.name().into();
             value
         })
         .collect();
-    json!({
+    let tests: Vec<Value> = chosen
+        .tests
+        .iter()
+        .zip(candidates.windows(2))
+        .map(|(test, two)| {
+            json!({
+                "null": test.k, "alternative": two[1].k, "statistic": test.statistic, "p_value": test.p_value,
+                "replicates": test.replicates, "failed": test.failed,
+            })
+        })
+        .collect();
+    let mut object = json!({
         "criterion": args.criterion.name(),
         "best": { "n_components": candidates[best].k, "covariance_type": candidates[best].kind.name() },
         "candidates": each,
+    });
+    if args.criterion == Choice::Blrt {
+        object["tests"] = tests.into();
+    }
+    object
+}
+
+fn start_json(start: &StartReached) -> Value {
+    json!({
+        "restart": start.restart, "start": start.start, "mean_log_likelihood": start.mean_log_likelihood,
+        "iterations": start.iterations, "converged": start.converged, "short": start.short,
     })
 }
 

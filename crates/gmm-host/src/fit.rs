@@ -7,7 +7,7 @@ use gmm_model::{CovarianceType, Criteria, FitSummary, Mixture, Precision, RowSto
 use ndarray::Array2;
 
 use crate::em::{self, EmOptions, EmRun, Observer, OnDevice};
-use crate::init::{Init, Start};
+use crate::init::{Init, Start, StartReached};
 use crate::restarts::{self, FitState};
 use crate::shift::Sample;
 use crate::spikes::{Spike, places};
@@ -196,6 +196,9 @@ pub struct Fit {
     pub tuning: Option<Tuning>,
     /// The measured loss of accuracy, if [`FitOptions::fast`] is set and the best run used an fp16 path.
     pub fast: Option<FastLoss>,
+    /// What each start reached, in the order of the restarts: first the short runs of an [`Init::Best`], then the run
+    /// that went on from the best of them. A resumed fit has only those made since.
+    pub starts: Vec<StartReached>,
     /// The state at the end: [`fit_resumed`] continues from it with more iterations or restarts.
     pub state: FitState,
 }
@@ -278,15 +281,16 @@ fn fit_data(
     let mut warnings = regularisation(rows.as_mut(), &sample, &at, options.reg_covar)?;
     let FitOptions { covariance_type: kind, n_components: k, reg_covar, init_rows, .. } = *options;
     let start = Start { data, shift: &at, kind, k, reg_covar, init_rows };
+    let mut starts = Vec::new();
     let at_once = match data {
         Data::Host(host) if options.concurrent && from == FitState::default() => {
-            restarts::run_concurrently(engine, host, start, options, precision, observer)?
+            restarts::run_concurrently(engine, host, start, options, precision, &mut starts, observer)?
         }
         _ => None,
     };
     let state = match at_once {
         Some(state) => state,
-        None => restarts::run_all(rows.as_mut(), start, options, precision, from, observer)?,
+        None => restarts::run_all(rows.as_mut(), start, options, precision, (from, &mut starts), observer)?,
     };
     let (best, empty_at_start) = state.best.clone().map(|best| (best.run, best.empty_at_start)).expect("a run ended");
     let on_device = best.on_device;
@@ -318,7 +322,7 @@ fn fit_data(
     let summary = summary(&best, &evaluation, all_rows, options, (engine.name(), stored.to_owned()));
     let (mixture, tuning, elapsed) = (best.mixture, best.tuning, started.elapsed());
     let storage = RowStorage { precision, shift: at };
-    Ok(Fit { mixture, summary, storage, warnings, elapsed, on_device, tuning, fast, state })
+    Ok(Fit { mixture, summary, storage, warnings, elapsed, on_device, tuning, fast, state, starts })
 }
 
 /// The record of a run on `n_rows` rows; `place` are the names of engine and precision.

@@ -22,8 +22,11 @@
 // Without the feature `cuda`, items that only the GPU engine uses are dead code.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code))]
 
+mod blrt;
+mod bootstrap;
 #[cfg(feature = "cuda")]
 mod cache_folder;
+mod choose;
 mod concurrent;
 mod costs;
 mod cpu;
@@ -40,6 +43,7 @@ mod fast;
 mod fit;
 mod hold;
 pub mod init;
+mod labels_icl;
 mod likelihood;
 pub mod memory;
 mod online;
@@ -59,6 +63,9 @@ mod threads;
 mod tuning;
 mod wrapped;
 
+pub use blrt::{BlrtFit, BlrtOptions, BlrtTest, blrt};
+pub use bootstrap::{Bootstrap, BootstrapOptions, Resampling, Spread, Spreads, bootstrap, flat as flat_covariances};
+pub use choose::{Choice, Chosen, TestOptions, choose};
 pub use costs::{Estimates, Work, estimates};
 pub use cpu::CpuEngine;
 pub use cuda::{CudaEngine, CudaGroup, DeviceColumn, DeviceData, UploadRates, cuda_report, loop_candidates};
@@ -74,6 +81,7 @@ pub use error::Error;
 pub use fast::{FastLoss, loss as fast_loss};
 pub use fit::{Fit, FitOptions, Warning, fit, fit_observed, fit_resumed};
 pub use init::Init;
+pub use labels_icl::labels_icl;
 pub use likelihood::{ComponentCache, ComponentChange, Gradient, Likelihood, Unconstrained};
 pub use online::{EpochOptions, OnlineFit, OnlineOptions, OnlineStep, fit_online};
 pub use outliers::threshold_of_region;

@@ -7,7 +7,7 @@ use gmm_model::{Dataset, Draws, Precision};
 use crate::concurrent::{self, Jobs};
 use crate::em::{self, EmRun, Iteration, Observer, RestartProgress};
 use crate::fit::em_options;
-use crate::init::{self, Start};
+use crate::init::{self, Start, StartReached};
 use crate::{Data, Engine, Error, EvaluateOptions, FitOptions, Resident};
 
 /// One restart of a fit: a run of EM from a start of its own.
@@ -72,7 +72,7 @@ impl FitState {
 }
 
 /// Makes all restarts that `from` has not completed. The result is the state at the end, which has a best restart: the
-/// one with the highest log-likelihood at its last E-step.
+/// one with the highest log-likelihood at its last E-step. Adds to `starts` what each start reached.
 ///
 /// # Errors
 /// As for [`fit_observed`](crate::fit_observed); [`Error::Option`] if `from` does not agree with the options.
@@ -81,11 +81,12 @@ pub(crate) fn run_all(
     start: Start<'_>,
     options: &FitOptions,
     precision: Precision,
-    from: FitState,
+    (from, starts): (FitState, &mut Vec<StartReached>),
     observer: &mut Observer<'_>,
 ) -> Result<FitState, Error> {
     let em = em_options(options, precision);
-    let restarts = if options.init.is_deterministic() { 1 } else { options.n_init };
+    let fixed = options.init.is_deterministic(rows.dim().0, options.n_components, options.init_rows);
+    let restarts = if fixed { 1 } else { options.n_init };
     let FitState { mut begun, mut running, best } = from.adapted(options, rows.dim().1, restarts)?;
     let mut ended = Ended::default();
     if let Some(best) = best {
@@ -95,7 +96,7 @@ pub(crate) fn run_all(
         let attempt = running.take().map_or_else(
             || {
                 begun += 1;
-                begin(rows, start, options, begun - 1)
+                begin(rows, start, options, begun - 1, starts)
             },
             Ok,
         );
@@ -105,6 +106,9 @@ pub(crate) fn run_all(
             let run = em::go_on(rows, run, &em, progress, observer)?;
             Ok((score(rows, &run, restarts)?, Restart { index, empty_at_start, run }))
         });
+        if let Ok((_, Restart { index, run, .. })) = &attempt {
+            starts.push(StartReached::of(run, *index, options.init.name()));
+        }
         if ended.add(attempt)?.is_break() {
             break;
         }
@@ -166,24 +170,31 @@ pub(crate) fn run_concurrently(
     start: Start<'_>,
     options: &FitOptions,
     precision: Precision,
+    starts: &mut Vec<StartReached>,
     observer: &mut Observer<'_>,
 ) -> Result<Option<FitState>, Error> {
     let em = em_options(options, precision);
-    let count = if options.init.is_deterministic() { 1 } else { options.n_init };
+    let fixed = options.init.is_deterministic(data.n_rows(), options.n_components, options.init_rows);
+    let count = if fixed { 1 } else { options.n_init };
     let Start { shift, kind, k, reg_covar, init_rows, .. } = start;
     let jobs = Jobs {
         shape: data.rows().dim(),
         count,
         run: |part: &dyn Engine, loaded: &mut Option<Box<dyn Resident>>, index, observer: &mut Observer<'_>| {
-            let rows = match loaded {
-                Some(rows) => rows,
-                None => loaded.insert(part.load(data, precision, shift)?),
+            let mut reached = Vec::new();
+            let mut attempt = || {
+                let rows = match loaded {
+                    Some(rows) => rows,
+                    None => loaded.insert(part.load(data, precision, shift)?),
+                };
+                let start = Start { data: Data::Host(data), shift, kind, k, reg_covar, init_rows };
+                let Restart { empty_at_start, run, .. } = begin(rows.as_mut(), start, options, index, &mut reached)?;
+                let progress = RestartProgress { index, begun: index + 1, empty_at_start, best: None };
+                let run = em::go_on(rows.as_mut(), run, &em, progress, observer)?;
+                reached.push(StartReached::of(&run, index, options.init.name()));
+                Ok((score(rows.as_mut(), &run, count)?, Restart { index, empty_at_start, run }))
             };
-            let start = Start { data: Data::Host(data), shift, kind, k, reg_covar, init_rows };
-            let Restart { empty_at_start, run, .. } = begin(rows.as_mut(), start, options, index)?;
-            let progress = RestartProgress { index, begun: index + 1, empty_at_start, best: None };
-            let run = em::go_on(rows.as_mut(), run, &em, progress, observer)?;
-            Ok((score(rows.as_mut(), &run, count)?, Restart { index, empty_at_start, run }))
+            (attempt(), reached)
         },
     };
     let (mut ended, mut begun, mut outcome) = (Ended::default(), 0, Ok(()));
@@ -195,8 +206,9 @@ pub(crate) fn run_concurrently(
         }
         go_on
     };
-    let ran = concurrent::run(engine, &jobs, &mut watched, &mut |index, attempt| {
+    let ran = concurrent::run(engine, &jobs, &mut watched, &mut |index, (attempt, reached)| {
         begun = index + 1;
+        starts.extend(reached);
         ended.add(attempt).unwrap_or_else(|error| {
             outcome = Err(error);
             ControlFlow::Break(())
@@ -213,9 +225,18 @@ pub(crate) fn run_concurrently(
 ///
 /// # Errors
 /// As for [`init::start`].
-fn begin(rows: &mut dyn Resident, start: Start<'_>, options: &FitOptions, index: usize) -> Result<Restart, Error> {
+fn begin(
+    rows: &mut dyn Resident,
+    start: Start<'_>,
+    options: &FitOptions,
+    index: usize,
+    starts: &mut Vec<StartReached>,
+) -> Result<Restart, Error> {
     let mut draws = Draws::for_purpose("fit", options.seed, index as u64);
-    let (mixture, empty_at_start) = init::start(rows, start, &options.init, &mut draws)?;
+    let before = starts.len();
+    let begun = init::reached(rows, start, &options.init, &mut draws, starts);
+    starts[before..].iter_mut().for_each(|one| one.restart = index);
+    let (mixture, empty_at_start) = begun?;
     Ok(Restart { index, empty_at_start, run: EmRun::new(mixture) })
 }
 

@@ -45,6 +45,10 @@ pub fn select<'a>(
     iterations: &mut Observer<'_>,
 ) -> Result<Vec<Candidate>, Error> {
     let data = data.into();
+    // One tree for all candidates.
+    let most = components.iter().copied().max().unwrap_or(1);
+    let init = options.init.with_tree(data, most, options.init_rows, options.seed)?;
+    let options = &FitOptions { init, ..options.clone() };
     let all: Vec<(CovarianceType, usize)> =
         kinds.iter().flat_map(|&kind| components.iter().map(move |&k| (kind, k))).collect();
     let fit_one = |engine: &dyn Engine, data: Data<'_>, i: usize, iterations: &mut Observer<'_>| {

@@ -5,6 +5,7 @@
 //! (`supervise.rs`), and errors become the classes of `gmm_rs.exceptions` (`errors.rs`). scikit-learn's interface is
 //! implemented in Python, under `python/gmm_rs`.
 
+mod bootstrap;
 mod components;
 mod device_array;
 mod dlpack;
@@ -53,6 +54,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fit::fit, module)?)?;
     module.add_function(wrap_pyfunction!(online::partial_fit, module)?)?;
     module.add_function(wrap_pyfunction!(select::select, module)?)?;
+    module.add_function(wrap_pyfunction!(bootstrap::bootstrap, module)?)?;
     module.add_function(wrap_pyfunction!(files::read_model, module)?)?;
     module.add_function(wrap_pyfunction!(files::write_model, module)?)?;
     module.add_function(wrap_pyfunction!(sources::read_tables, module)?)?;

@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use gmm_host::{Candidate, Error, FitOptions, Iteration, Work};
-use gmm_model::Criterion;
+use gmm_host::init::StartReached;
+use gmm_host::{Candidate, Choice, Chosen, Error, FitOptions, Iteration, TestOptions, Work};
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -21,10 +21,10 @@ use crate::supervise::{Progress, supervise};
 /// Neither may be empty.
 ///
 /// The returned dictionary has `candidates`, a list of dictionaries with `n_components`, `covariance_type`,
-/// `n_parameters`, and either `record` and `seconds` or `error`; `best`, the index of the candidate with the lowest
-/// criterion; and `fit`, its result as returned by `fit`. `follow(done, fits)` is called after each candidate.
+/// `n_parameters`, and either `record` and `seconds` or `error`; `best`, the index of the chosen candidate;
+/// `labels_icl`, a list of values or empty; `tests`, a list of tuples (k, statistic, p-value, replicates); and `fit`, its result as returned by `fit`. `follow(done, fits)` is called after each candidate.
 #[pyfunction]
-#[pyo3(signature = (rows, options, place, init, components, kinds, criterion, weights=None, follow=None))]
+#[pyo3(signature = (rows, options, place, init, components, kinds, criterion, tests, weights=None, follow=None))]
 #[expect(clippy::too_many_arguments, reason = "each is an argument in Python")]
 pub(crate) fn select<'py>(
     py: Python<'py>,
@@ -35,10 +35,12 @@ pub(crate) fn select<'py>(
     components: Vec<usize>,
     kinds: Vec<Kind>,
     criterion: &Bound<'py, PyAny>,
+    tests: (usize, f64),
     weights: Option<PyReadonlyArray1<'py, f64>>,
     follow: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let criterion: Criterion = word(criterion)?;
+    let criterion: Choice = word(criterion)?;
+    let tests = TestOptions { replicates: tests.0, level: tests.1 };
     let Fitting { options } = options;
     let options = FitOptions { init: word(init)?, precision: place.precision, fast: place.fast, ..options };
     let kinds: Vec<_> = kinds.into_iter().map(|kind| kind.0).collect();
@@ -46,8 +48,9 @@ pub(crate) fn select<'py>(
     let (shape, given, is_on_gpu) = (rows.dim(), rows.precision(), rows.is_on_gpu());
     let (_, d) = shape;
     let (unchecked, owner) = rows.split();
-    let done = supervise(py, owner, follow, move |line| -> Result<(usize, Vec<Candidate>), Error> {
+    let done = supervise(py, owner, follow, move |line| -> Result<(Chosen, Vec<Candidate>), Error> {
         options.validate()?;
+        criterion.check(&components, &kinds)?;
         let fits = kinds.iter().flat_map(|&covariance_type| {
             let options = &options;
             let with = move |&n_components| FitOptions { n_components, covariance_type, ..options.clone() };
@@ -66,18 +69,22 @@ pub(crate) fn select<'py>(
         };
         let mut iterations = |_: &Iteration<'_>| go_on();
         let found = gmm_host::select(&engine, rows.data(), &options, &components, &kinds, &mut seen, &mut iterations)?;
-        match gmm_host::best(&found, criterion) {
-            Some(best) => Ok((best, found)),
+        let mut tested = |_, _| go_on();
+        match gmm_host::choose(&engine, rows.data(), &found, criterion, &options, &tests, &mut tested)? {
+            Some(chosen) => Ok((chosen, found)),
             None => {
                 Err(found.into_iter().find_map(|c| c.outcome.err()).expect("a candidate without a fit has an error"))
             }
         }
     })?;
-    let (best, mut found) = done.map_err(|error| raise(py, error))?;
+    let (Chosen { best, labels_icl, tests }, mut found) = done.map_err(|error| raise(py, error))?;
     let out = PyDict::new(py);
     let candidates = found.iter().map(|candidate| about(py, candidate, d)).collect::<PyResult<Vec<_>>>()?;
     out.set_item("candidates", PyList::new(py, candidates)?)?;
     out.set_item("best", best)?;
+    out.set_item("labels_icl", labels_icl)?;
+    let tests = tests.into_iter().map(|test| (test.k, test.statistic, test.p_value, test.replicates));
+    out.set_item("tests", tests.collect::<Vec<_>>())?;
     if let Ok(fit) = found.swap_remove(best).outcome {
         out.set_item("fit", fit::as_dict(py, fit)?)?;
     }
@@ -97,8 +104,12 @@ fn about<'py>(py: Python<'py>, candidate: &Candidate, d: usize) -> PyResult<Boun
             out.set_item("record", record(&fit.summary))?;
             out.set_item("seconds", fit.elapsed.as_secs_f64())?;
             out.set_item("error", py.None())?;
+            let one =
+                |s: &StartReached| (s.restart, s.start, s.mean_log_likelihood, s.iterations, s.converged, s.short);
+            out.set_item("starts", fit.starts.iter().map(one).collect::<Vec<_>>())?;
         }
         Err(error) => {
+            out.set_item("starts", PyList::empty(py))?;
             out.set_item("record", py.None())?;
             out.set_item("seconds", py.None())?;
             out.set_item("error", error.to_string())?;

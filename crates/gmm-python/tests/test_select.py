@@ -111,7 +111,7 @@ def test_a_best_candidate_that_did_not_converge_warns(rows):
         ({"covariance_type": ()}, "covariance_type is empty"),
         ({"covariance_type": 3}, "covariance_type is 3"),
         ({"criterion": "dic"}, "unknown criterion 'dic': choose one of bic, aic, icl"),
-        ({"init_params": "best"}, "init_params"),
+        ({"init_params": "better"}, "init_params"),
         ({"tol": -1.0}, "tol"),
         ({"n_init": 0}, "n_init"),
         ({"device": "tpu"}, "tpu"),

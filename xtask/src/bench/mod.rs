@@ -3,6 +3,7 @@
 mod cpu;
 mod gpu;
 mod harness;
+mod starts;
 
 use anyhow::Result;
 
@@ -27,6 +28,8 @@ enum What {
     Growth(gpu::Options),
     /// Time reads and fits of files as whole processes, and calls from Python, with the available other programs.
     EndToEnd(harness::EndToEnd),
+    /// Fit public data sets from every start and from scikit-learn's, and compare the likelihoods that they reach.
+    Starts(starts::Options),
     /// Run a definition of `gmm bench` with the available engines and other programs, and record the times.
     Run(harness::Options),
     /// Create the Python environment of the other programs; packages that cannot be installed are skipped.
@@ -53,6 +56,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         What::Gpu(options) => gpu::run("gpu", options),
         What::Growth(options) => gpu::run("growth", options),
         What::EndToEnd(options) => harness::end_to_end(options),
+        What::Starts(options) => starts::run(options),
         What::Run(options) => harness::run(options),
         What::Peers(options) => harness::peers(options).map(drop),
         What::Report { check } => harness::report(*check),

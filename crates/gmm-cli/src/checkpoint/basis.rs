@@ -168,7 +168,9 @@ impl Saved {
         if is_given("tol") {
             options.tol = asked.tol;
         }
-        if !options.init.is_deterministic() && options.n_init < self.state.begun {
+        if !options.init.is_deterministic(self.basis.rows, options.n_components, options.init_rows)
+            && options.n_init < self.state.begun
+        {
             let (file, begun) = (self.display(), self.state.begun);
             let why = format!("--n-init {}, but {file} has begun {begun}, and none is undone", options.n_init);
             return Err(Failure::Usage(why).into());

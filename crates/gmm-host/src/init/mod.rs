@@ -1,20 +1,25 @@
 //! Initialisation: the mixture from which EM starts.
 
+mod best;
 mod drawn;
 mod kmeans;
 mod subsample;
+mod tree;
 mod weighted;
 
 use std::str::FromStr;
+use std::sync::Arc;
 
-use gmm_model::{CovarianceType, Covariances, Draws, Mixture, ModelError, m_step};
+use gmm_model::{CovarianceType, Covariances, Draws, Mixture, ModelError, Statistics, m_step};
 use ndarray::{Array1, Array2, Axis};
 
 use crate::em::{check, singular};
 use crate::{Data, Error, Resident};
 
+pub use best::StartReached;
 pub use drawn::{RowDraw, WeighedRows};
 pub use kmeans::{KMeans, LloydPasses, k_means, lloyd, seed};
+pub use tree::Tree;
 
 pub(crate) use drawn::rows_of;
 pub(crate) use kmeans::lloyd_pass;
@@ -37,17 +42,62 @@ pub enum Init {
     Random,
     /// As [`RandomRows`](Self::RandomRows), but with evenly spaced rows: nothing is random.
     Stride,
+    /// A tree of joins over a sample of rows, cut at the number of components ([`Tree`]): model-based agglomeration, as
+    /// in mclust. Each cluster of the sample gives a component. `None` makes the tree from the rows of the fit; only a
+    /// sample depends on the seed.
+    Tree(Option<Arc<Tree>>),
+    /// The best of several starts by likelihood after ten iterations each: [`Tree`](Self::Tree),
+    /// [`KMeans`](Self::KMeans), and eight times [`RandomRows`](Self::RandomRows) (emEM). The iterations run on the same
+    /// kind of sample as k-means.
+    Best(Option<Arc<Tree>>),
     /// The given mixture.
     Given(Box<Mixture>),
 }
 
 impl Init {
     /// The names accepted by [`FromStr`].
-    pub const WORDS: [&'static str; 5] = ["kmeans", "kmeans++", "random-rows", "random", "stride"];
+    pub const WORDS: [&'static str; 7] = ["kmeans", "kmeans++", "random-rows", "random", "stride", "tree", "best"];
 
-    /// Whether the first mixture does not depend on the seed.
-    pub const fn is_deterministic(&self) -> bool {
-        matches!(self, Self::Stride | Self::Given(_))
+    /// The name: one of [`WORDS`](Self::WORDS), or `given`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::KMeans => "kmeans",
+            Self::KMeansPlusPlus => "kmeans++",
+            Self::RandomRows => "random-rows",
+            Self::Random => "random",
+            Self::Stride => "stride",
+            Self::Tree(_) => "tree",
+            Self::Best(_) => "best",
+            Self::Given(_) => "given",
+        }
+    }
+
+    /// Whether the first mixture of a fit of `n` rows with `k` components does not depend on the seed. `init_rows` is
+    /// that of the fit.
+    pub fn is_deterministic(&self, n: usize, k: usize, init_rows: Option<usize>) -> bool {
+        match self {
+            Self::Stride | Self::Given(_) | Self::Tree(Some(_)) => true,
+            Self::Tree(None) => tree::sample_size(n, k, init_rows) == n,
+            _ => false,
+        }
+    }
+
+    /// The same initialisation with a tree that serves up to `k` components, if it needs one and has none: for several
+    /// fits of the same rows. `seed` is that of the fits, whose first restart would make the same tree.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if rows on a GPU cannot be copied.
+    pub fn with_tree(&self, data: Data<'_>, k: usize, init_rows: Option<usize>, seed: u64) -> Result<Self, Error> {
+        let make = || -> Result<_, Error> {
+            let present = data.without_absent_rows();
+            let data = present.as_ref().map_or(data, Data::from);
+            Ok(Some(Arc::new(Tree::new(data, k, init_rows, &mut Draws::for_purpose("fit", seed, 0))?)))
+        };
+        Ok(match self {
+            Self::Tree(None) => Self::Tree(make()?),
+            Self::Best(None) => Self::Best(make()?),
+            other => other.clone(),
+        })
     }
 }
 
@@ -61,11 +111,13 @@ impl FromStr for Init {
             "random-rows" => Self::RandomRows,
             "random" => Self::Random,
             "stride" => Self::Stride,
+            "tree" => Self::Tree(None),
+            "best" => Self::Best(None),
             _ => {
                 return Err(ModelError::UnknownWord {
                     what: "initialisation",
                     word: text.to_owned(),
-                    choices: "kmeans, kmeans++, random-rows, random, stride, or given parameters",
+                    choices: "kmeans, kmeans++, random-rows, random, stride, tree, best, or given parameters",
                 });
             }
         })
@@ -85,7 +137,7 @@ pub struct Start<'a> {
     pub k: usize,
     /// Added to the covariances' diagonals.
     pub reg_covar: f64,
-    /// Number of rows on which [`k_means`] runs; `None` for its default.
+    /// Number of rows on which [`k_means`] runs; `None` for its default. A [`Tree`] has at most 10000 of them.
     pub init_rows: Option<usize>,
 }
 
@@ -99,7 +151,21 @@ pub fn start(
     init: &Init,
     draws: &mut Draws,
 ) -> Result<(Mixture, usize), Error> {
-    let Start { data, kind, k, reg_covar, .. } = start;
+    reached(rows, start, init, draws, &mut Vec::new())
+}
+
+/// [`start()`]; adds what the starts reached that a [`Init::Best`] compares.
+///
+/// # Errors
+/// As there.
+pub(crate) fn reached(
+    rows: &mut dyn Resident,
+    start: Start<'_>,
+    init: &Init,
+    draws: &mut Draws,
+    seen: &mut Vec<StartReached>,
+) -> Result<(Mixture, usize), Error> {
+    let Start { data, kind, k, .. } = start;
     let statistics = match init {
         Init::Given(mixture) => return Ok((mixture.as_ref().clone(), 0)),
         Init::RandomRows => {
@@ -123,9 +189,21 @@ pub fn start(
             let draws = &*draws;
             rows.given(kind, centres.view(), &|first, out| random_responsibilities(draws, first, k, out))?
         }
+        Init::Tree(Some(tree)) => return of_tree(rows, start, tree),
+        Init::Tree(None) => return of_tree(rows, start, &Tree::new(data, k, start.init_rows, draws)?),
+        Init::Best(tree) => return best::best(rows, start, tree.as_deref(), draws, seen),
     };
-    check(&statistics, 0)?;
-    let step = m_step(&statistics, reg_covar, None).map_err(|e| singular(e, 0))?;
+    first_mixture(&statistics, start)
+}
+
+/// The mixture of a tree cut at `k`, and the number of components without rows.
+fn of_tree(rows: &mut dyn Resident, start: Start<'_>, tree: &Tree) -> Result<(Mixture, usize), Error> {
+    first_mixture(&tree.statistics(rows, start.kind, start.k)?, start)
+}
+
+fn first_mixture(statistics: &Statistics, start: Start<'_>) -> Result<(Mixture, usize), Error> {
+    check(statistics, 0)?;
+    let step = m_step(statistics, start.reg_covar, None).map_err(|e| singular(e, 0))?;
     Ok((step.mixture, step.empty.len()))
 }
 

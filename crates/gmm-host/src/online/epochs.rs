@@ -107,6 +107,7 @@ pub fn fit_online(
         on_device: None,
         tuning: None,
         fast: None,
+        starts: Vec::new(),
         state: FitState { begun: 1, running: None, best: Some(Restart { index: 0, empty_at_start, run }) },
     })
 }

@@ -4,6 +4,7 @@ mod bad_input;
 #[path = "../common/mod.rs"]
 mod common;
 mod concurrent;
+mod mclust;
 mod meaning;
 mod online;
 mod resume;
@@ -30,6 +31,6 @@ fn separated(n: usize, k: usize, d: usize, kind: CovarianceType) -> (Array2<f64>
     (rows, truth)
 }
 
-fn inits() -> [Init; 5] {
+fn inits() -> [Init; 7] {
     Init::WORDS.map(|word| word.parse().unwrap())
 }

@@ -11,7 +11,7 @@ fn every_start_on_both_engines_gives_a_fit_that_explains_the_data() {
         let one = fit(&cpu(), &data, &FitOptions { covariance_type: kind, ..FitOptions::new(1) }).unwrap();
         let one = one.summary.log_likelihood - 1e-6 * best.abs();
         for init in inits() {
-            let n_init = if init.is_deterministic() { 1 } else { 8 };
+            let n_init = if init.is_deterministic(600, 3, None) { 1 } else { 8 };
             let options =
                 FitOptions { covariance_type: kind, init, n_init, max_iter: 300, tol: 1e-6, ..FitOptions::new(3) };
             let engines: [&dyn Engine; 2] = [&cpu(), &ReferenceEngine];
@@ -61,7 +61,10 @@ fn the_same_seed_gives_the_same_fit_and_another_seed_another_start() {
     };
     for init in inits() {
         assert_eq!(run(1, &init), run(1, &init));
-        assert_eq!(run(1, &init) == run(2, &init), init.is_deterministic(), "{init:?}");
+        // Of several starts the tree, which draws nothing, may win with every seed.
+        if init != Init::Best(None) {
+            assert_eq!(run(1, &init) == run(2, &init), init.is_deterministic(500, 4, None), "{init:?}");
+        }
     }
 }
 

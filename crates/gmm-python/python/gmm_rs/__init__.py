@@ -11,7 +11,8 @@ A fitted model in three lines::
 `gmm_rs.Likelihood` evaluates the likelihood of fixed rows under many parameters, for samplers and optimisers.
 `gmm_rs.mcmc` draws from the posterior, and `gmm_rs.Resident` multiplies batches of vectors by a fixed matrix.
 `gmm_rs.regression`, `gmm_rs.classification` and `gmm_rs.outliers` predict with mixtures.
-`gmm_rs.select` chooses the number of components. `gmm_rs.load` and `gmm_rs.save` read and write the model files of the
+`gmm_rs.select` chooses the number of components, and `gmm_rs.bootstrap` gives standard errors.
+`gmm_rs.load` and `gmm_rs.save` read and write the model files of the
 program ``gmm``. `gmm_rs.dask` fits data on a cluster, and `gmm_rs.steps` has the steps of which it is made.
 `gmm_rs.structure` merges, combines and splits components.
 """
@@ -27,6 +28,7 @@ _NAMES = {
     "Likelihood": "likelihood",
     "Resident": "products",
     "Statistics": "steps",
+    "bootstrap": "resampling",
     "load": "files",
     "mcmc": "posterior",
     "save": "files",
@@ -47,6 +49,7 @@ _MODULES = {
     "posterior",
     "products",
     "regression",
+    "resampling",
     "selection",
     "steps",
     "structure",
@@ -61,6 +64,7 @@ __all__ = [
     "Statistics",
     "__version__",
     "accel",
+    "bootstrap",
     "classification",
     "dask",
     "datasets",
@@ -75,6 +79,7 @@ __all__ = [
     "posterior",
     "products",
     "regression",
+    "resampling",
     "save",
     "select",
     "selection",

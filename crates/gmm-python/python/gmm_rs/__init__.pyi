@@ -11,6 +11,7 @@ from gmm_rs import plot as plot
 from gmm_rs import posterior as posterior
 from gmm_rs import products as products
 from gmm_rs import regression as regression
+from gmm_rs import resampling as resampling
 from gmm_rs import selection as selection
 from gmm_rs import steps as steps
 from gmm_rs import structure as structure
@@ -23,6 +24,7 @@ from gmm_rs.outliers import GaussianMixtureDetector as GaussianMixtureDetector
 from gmm_rs.posterior import mcmc as mcmc
 from gmm_rs.products import Resident as Resident
 from gmm_rs.regression import GaussianMixtureRegressor as GaussianMixtureRegressor
+from gmm_rs.resampling import bootstrap as bootstrap
 from gmm_rs.selection import select as select
 from gmm_rs.steps import Statistics as Statistics
 
@@ -35,6 +37,7 @@ __all__ = [
     "Statistics",
     "__version__",
     "accel",
+    "bootstrap",
     "classification",
     "dask",
     "datasets",
@@ -49,6 +52,7 @@ __all__ = [
     "posterior",
     "products",
     "regression",
+    "resampling",
     "save",
     "select",
     "selection",

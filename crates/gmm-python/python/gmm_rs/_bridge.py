@@ -26,6 +26,8 @@ STARTS = {
     "k-means++": "kmeans++",
     "random": "random",
     "random_from_data": "random-rows",
+    "tree": "tree",
+    "best": "best",
 }
 
 _ILL_DEFINED = (

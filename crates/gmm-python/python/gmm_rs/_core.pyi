@@ -22,6 +22,7 @@ __all__ = [
     "Statistics",
     "Unconstrained",
     "__version__",
+    "bootstrap",
     "check_pointwise_memory",
     "concerns",
     "covariances_of_precisions",
@@ -167,6 +168,8 @@ class _Fit(_Mixture):
 class _Selected(TypedDict):
     candidates: list[_Candidate]
     best: int
+    labels_icl: list[float]
+    tests: list[tuple[int, float, float, list[float]]]
     fit: _Fit
 
 def engine(place: _Place) -> tuple[str, str, str]: ...
@@ -195,9 +198,20 @@ def select(
     components: list[int],
     kinds: list[_Kind],
     criterion: str,
+    tests: tuple[int, float],
     weights: _Float | None = None,
     follow: Callable[[int, int], Any] | None = None,
 ) -> _Selected: ...
+def bootstrap(
+    rows: _Rows | DeviceArray,
+    options: _Options,
+    place: _Place,
+    parameters: _Attributes,
+    replicates: int,
+    resampling: str,
+    weights: _Float | None = None,
+    follow: Callable[[int, int], Any] | None = None,
+) -> dict[str, Any]: ...
 def read_model(path: str | PathLike[str]) -> _Model: ...
 def write_model(
     path: str | PathLike[str],

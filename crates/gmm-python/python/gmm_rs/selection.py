@@ -5,6 +5,7 @@ import sys
 import warnings
 from html import escape
 from numbers import Integral
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -15,10 +16,10 @@ from gmm_rs._place import place
 from gmm_rs.exceptions import DataWarning, ParameterError
 from gmm_rs.mixture import GaussianMixture
 
-__all__ = ["Selection", "select"]
+__all__ = ["Selection", "Start", "Test", "select"]
 
 _KINDS = ("full", "tied", "diag", "spherical")
-_CRITERIA = ("bic", "aic", "icl")
+_CRITERIA = ("bic", "aic", "icl", "icl-labels", "blrt")
 
 # More fits than anyone would wait for.
 _MOST = 10_000
@@ -42,6 +43,8 @@ def select(
     precision=None,
     n_jobs=None,
     init_rows=None,
+    replicates=99,
+    level=0.05,
 ):
     """Fit every combination of number of components and covariance type, and select the best by a criterion.
 
@@ -59,8 +62,9 @@ def select(
     covariance_type : str or iterable of str, default='full'
         Covariance types among 'full', 'tied', 'diag' and 'spherical'; duplicates are ignored.
 
-    criterion : {'bic', 'aic', 'icl'}, default='bic'
-        Information criterion; lower is better.
+    criterion : {'bic', 'aic', 'icl', 'icl-labels', 'blrt'}, default='bic'
+        Information criterion; lower is better. 'icl-labels' is mclust's ICL. 'blrt' makes bootstrap likelihood-ratio
+        tests of each number of components against the next, until one is not significant.
 
     init_params : str, default='kmeans'
         This and the parameters without a description are those of :class:`~gmm_rs.mixture.GaussianMixture`.
@@ -90,6 +94,12 @@ def select(
 
     init_rows : int, default=None
 
+    replicates : int, default=99
+        Number of data sets drawn for each test of 'blrt'.
+
+    level : float, default=0.05
+        A test with a p-value above this ends the sequence.
+
     Returns
     -------
     selection : Selection
@@ -111,6 +121,9 @@ def select(
     """
     if criterion not in _CRITERIA:
         raise ParameterError(f"unknown criterion {criterion!r}: choose one of {', '.join(_CRITERIA)}")
+    replicates = index(replicates, "replicates", 1)
+    if not 0 < level < 1:
+        raise ParameterError(f"level is {level!r}: it must be a number between 0 and 1")
     components = _components(k)
     kinds = _kinds(covariance_type)
     model = GaussianMixture(
@@ -150,6 +163,7 @@ def select(
             components,
             kinds,
             criterion,
+            (replicates, float(level)),
             weights,
             _told if progress else None,
         )
@@ -163,8 +177,31 @@ def select(
     model.fast_loss_ = fit["fast_loss"]
     _bridge.as_given(model, X)
     made = Selection(criterion, _table(found["candidates"]), found["best"], model)
+    made.labels_icl_ = np.array(found["labels_icl"], dtype=np.float64)
+    made.tests_ = [Test(k, statistic, p, np.array(drawn)) for k, statistic, p, drawn in found["tests"]]
+    made.starts_ = [[Start(*one) for one in candidate["starts"]] for candidate in found["candidates"]]
     made._warn(fit["warnings"])
     return made
+
+
+class Test(NamedTuple):
+    """A bootstrap likelihood-ratio test of `k` components against the next candidate."""
+
+    k: int
+    statistic: float
+    p_value: float
+    replicates: np.ndarray
+
+
+class Start(NamedTuple):
+    """What one start of a fit reached; `short` marks a short run that was only compared with others."""
+
+    restart: int
+    start: str
+    mean_log_likelihood: float
+    iterations: int
+    converged: bool
+    short: bool
 
 
 class Selection:
@@ -172,8 +209,8 @@ class Selection:
 
     Parameters
     ----------
-    criterion : {'bic', 'aic', 'icl'}
-        The criterion used.
+    criterion : {'bic', 'aic', 'icl', 'icl-labels', 'blrt'}
+        What decided.
 
     table : dict of ndarray
         One entry per candidate, in the order of the fits, under the keys 'k', 'covariance_type', 'log_likelihood',
@@ -181,7 +218,7 @@ class Selection:
         candidate was fitted; otherwise it is the reason for the failure and the numbers are NaN.
 
     best_index : int
-        Index of the candidate with the lowest criterion, the first one if several are equal.
+        Index of the chosen candidate, the first one if several are equal.
 
     best_estimator : GaussianMixture
         The best candidate, fitted.
@@ -196,6 +233,15 @@ class Selection:
 
     best_params_ : dict
         `n_components` and `covariance_type` of the best candidate.
+
+    labels_icl_ : ndarray
+        For 'icl-labels' its value for each candidate, else empty.
+
+    tests_ : list of Test
+        For 'blrt' the tests made, else empty.
+
+    starts_ : list of list of Start
+        What each start of each candidate reached.
     """
 
     def __init__(self, criterion, table, best_index, best_estimator):
@@ -203,6 +249,7 @@ class Selection:
         self.table = table
         self.best_index_ = best_index
         self.best_estimator_ = best_estimator
+        self.labels_icl_, self.tests_, self.starts_ = np.empty(0), [], []
         self.best_params_ = {name: getattr(best_estimator, name) for name in ("n_components", "covariance_type")}
 
     def to_frame(self):

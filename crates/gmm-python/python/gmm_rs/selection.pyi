@@ -1,5 +1,5 @@
 from collections.abc import Iterable
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -7,7 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 from gmm_rs._core import _Float, _Kind, _Precision, _Table as _Arrow
 from gmm_rs.mixture import GaussianMixture
 
-__all__ = ["Selection", "select"]
+__all__ = ["Selection", "Start", "Test", "select"]
+
+_Criterion = Literal["bic", "aic", "icl", "icl-labels", "blrt"]
 
 class _Table(TypedDict):
     k: NDArray[np.int64]
@@ -27,8 +29,8 @@ def select(
     k: int | Iterable[int] = ...,
     *,
     covariance_type: _Kind | Iterable[_Kind] = "full",
-    criterion: Literal["bic", "aic", "icl"] = "bic",
-    init_params: Literal["kmeans", "k-means++", "random", "random_from_data"] = "kmeans",
+    criterion: _Criterion = "bic",
+    init_params: Literal["kmeans", "k-means++", "random", "random_from_data", "tree", "best"] = "kmeans",
     n_init: int = 1,
     tol: float = 1e-3,
     max_iter: int = 100,
@@ -40,17 +42,36 @@ def select(
     precision: _Precision | Literal["fast"] | None = None,
     n_jobs: int | None = None,
     init_rows: int | None = None,
+    replicates: int = 99,
+    level: float = 0.05,
 ) -> Selection: ...
 
+class Test(NamedTuple):
+    k: int
+    statistic: float
+    p_value: float
+    replicates: _Float
+
+class Start(NamedTuple):
+    restart: int
+    start: str
+    mean_log_likelihood: float
+    iterations: int
+    converged: bool
+    short: bool
+
 class Selection:
-    criterion: Literal["bic", "aic", "icl"]
+    criterion: _Criterion
     table: _Table
     best_index_: int
     best_estimator_: GaussianMixture
     best_params_: dict[str, Any]
+    labels_icl_: _Float
+    tests_: list[Test]
+    starts_: list[list[Start]]
     def __init__(
         self,
-        criterion: Literal["bic", "aic", "icl"],
+        criterion: _Criterion,
         table: _Table,
         best_index: int,
         best_estimator: GaussianMixture,

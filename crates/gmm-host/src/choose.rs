@@ -1,0 +1,181 @@
+//! Choosing among fitted candidates: by a criterion, by labels, or by sequential tests.
+
+use std::ops::ControlFlow;
+use std::str::FromStr;
+
+use gmm_model::{CovarianceType, Criterion, ModelError};
+
+use crate::blrt::{BlrtFit, BlrtOptions, BlrtTest, blrt};
+use crate::labels_icl::labels_icl;
+use crate::{Candidate, Data, Engine, Error, Fit, FitOptions, best};
+
+/// How the best of several candidates is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The lowest value of a criterion.
+    Criterion(Criterion),
+    /// The lowest integrated completed likelihood by labels, [`labels_icl`].
+    LabelsIcl,
+    /// Bootstrap likelihood-ratio tests of K against the next larger number of components, until one is not
+    /// significant: [`blrt()`].
+    Blrt,
+}
+
+impl Choice {
+    /// The names accepted by [`FromStr`].
+    pub const WORDS: [&'static str; 5] = ["bic", "aic", "icl", "icl-labels", "blrt"];
+
+    /// The name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Criterion(criterion) => criterion.name(),
+            Self::LabelsIcl => "icl-labels",
+            Self::Blrt => "blrt",
+        }
+    }
+
+    /// Checks that the candidates can be compared in this way, before they are fitted.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for tests of several covariance kinds, or of numbers of components that do not ascend.
+    pub fn check(self, components: &[usize], kinds: &[CovarianceType]) -> Result<(), Error> {
+        let refuse = |option, value: String, must: &str| Err(Error::Option { option, value, must: must.to_owned() });
+        match self {
+            Self::Blrt if kinds.len() != 1 => {
+                let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+                refuse("covariance_type", names.join(","), "one kind: a test compares nested mixtures")
+            }
+            Self::Blrt if !components.windows(2).all(|two| two[0] < two[1]) => {
+                refuse("k", format!("{components:?}"), "ascending for sequential tests")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl FromStr for Choice {
+    type Err = ModelError;
+
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        match text {
+            "icl-labels" => Ok(Self::LabelsIcl),
+            "blrt" => Ok(Self::Blrt),
+            _ => text.parse().map(Self::Criterion).map_err(|_| ModelError::UnknownWord {
+                what: "criterion",
+                word: text.to_owned(),
+                choices: "bic, aic, icl, icl-labels, blrt",
+            }),
+        }
+    }
+}
+
+/// Options of [`choose`] that only tests use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TestOptions {
+    /// Number of data sets drawn for each test.
+    pub replicates: usize,
+    /// A test whose p-value is above this ends the sequence.
+    pub level: f64,
+}
+
+impl TestOptions {
+    /// 99 data sets and a level of 0.05.
+    pub const DEFAULT: Self = Self { replicates: 99, level: 0.05 };
+}
+
+/// The best candidate, and by what it was chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chosen {
+    /// Index of the candidate.
+    pub best: usize,
+    /// For [`Choice::LabelsIcl`] the value of each candidate, NaN if it has no fit; else empty.
+    pub labels_icl: Vec<f64>,
+    /// For [`Choice::Blrt`] the tests made, from the smallest number of components on; else empty.
+    pub tests: Vec<BlrtTest>,
+}
+
+/// Chooses among the candidates that [`select`](crate::select()) fitted to `data` with `options`; `None` if none has a fit.
+/// `observer` is called after each data set of a test, with the numbers of tests and of its data sets done.
+///
+/// # Errors
+/// As for [`Choice::check`]; [`Error::Option`] for a level outside of 0 to 1 or no replicates; [`Error::Interrupted`] if the
+/// observer breaks; any error of the engine.
+pub fn choose<'a>(
+    engine: &dyn Engine,
+    data: impl Into<Data<'a>>,
+    candidates: &[Candidate],
+    choice: Choice,
+    options: &FitOptions,
+    tests: &TestOptions,
+    observer: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+) -> Result<Option<Chosen>, Error> {
+    let data = data.into();
+    let mut out = Chosen { best: 0, labels_icl: Vec::new(), tests: Vec::new() };
+    match choice {
+        Choice::Criterion(criterion) => match best(candidates, criterion) {
+            Some(at) => out.best = at,
+            None => return Ok(None),
+        },
+        Choice::LabelsIcl => {
+            let precision = options.precision.unwrap_or(data.precision());
+            for candidate in candidates {
+                out.labels_icl.push(match &candidate.outcome {
+                    Ok(fit) => labels_icl(engine, &fit.mixture, data, precision)?,
+                    Err(_) => f64::NAN,
+                });
+            }
+            let fitted = (0..candidates.len()).filter(|&i| candidates[i].outcome.is_ok());
+            match fitted.min_by(|&a, &b| out.labels_icl[a].total_cmp(&out.labels_icl[b])) {
+                Some(at) => out.best = at,
+                None => return Ok(None),
+            }
+        }
+        Choice::Blrt => return sequence(engine, data, candidates, options, tests, observer),
+    }
+    Ok(Some(out))
+}
+
+/// The tests of each candidate against the next, until one is not significant or a candidate has no fit.
+fn sequence<'a>(
+    engine: &dyn Engine,
+    data: Data<'_>,
+    candidates: &'a [Candidate],
+    options: &FitOptions,
+    tests: &TestOptions,
+    observer: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
+) -> Result<Option<Chosen>, Error> {
+    let components: Vec<usize> = candidates.iter().map(|candidate| candidate.k).collect();
+    let mut kinds: Vec<CovarianceType> = candidates.iter().map(|candidate| candidate.kind).collect();
+    kinds.dedup();
+    Choice::Blrt.check(&components, &kinds)?;
+    let refuse = |option, value: &dyn ToString, must: &str| {
+        Err(Error::Option { option, value: value.to_string(), must: must.to_owned() })
+    };
+    if tests.replicates == 0 {
+        return refuse("replicates", &0, "at least 1");
+    }
+    if !(tests.level > 0.0 && tests.level < 1.0) {
+        return refuse("level", &tests.level, "between 0 and 1");
+    }
+    let fitted: Vec<&Fit> = candidates.iter().map_while(|candidate| candidate.outcome.as_ref().ok()).collect();
+    if fitted.is_empty() {
+        return Ok(None);
+    }
+    let options = FitOptions { covariance_type: kinds[0], ..options.clone() };
+    let rows = (data.total_weight().round() as usize).max(2);
+    let how = BlrtOptions { replicates: tests.replicates, rows, seed: options.seed };
+    let of = |fit: &'a Fit| BlrtFit { mixture: &fit.mixture, log_likelihood: fit.summary.log_likelihood };
+    let mut out = Chosen { best: 0, labels_icl: Vec::new(), tests: Vec::new() };
+    for two in fitted.windows(2) {
+        let done = out.tests.len();
+        let mut seen = |replicates| observer(done, replicates);
+        let test = blrt(engine, of(two[0]), of(two[1]), &options, &how, &mut seen)?;
+        let is_significant = test.p_value <= tests.level;
+        out.tests.push(test);
+        if !is_significant {
+            break;
+        }
+        out.best += 1;
+    }
+    Ok(Some(out))
+}
