@@ -13,7 +13,7 @@ use gmm_bench::parameters::Parameters;
 use gmm_bench::record::{Csv, Facts};
 use gmm_bench::source::Source;
 use gmm_bench::{hardware, machine};
-use gmm_host::{CpuEngine, CudaEngine, CudaGroup, EmOptions, EmRun, Engine, run_em, shift};
+use gmm_host::{CpuEngine, CudaEngine, CudaGroup, EmOptions, EmRun, Engine, Fit, FitOptions, Init, fit, run_em, shift};
 use gmm_model::{CovarianceType, Dataset, Matrix, Mixture, Precision, m_step, reference};
 
 use crate::definition::Shape;
@@ -46,6 +46,9 @@ pub(crate) struct Arguments {
     /// Seconds of measuring per size and engine.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
+    /// Number of restarts of a fit to time as well; 0 times none.
+    #[arg(long, default_value_t = 0)]
+    restarts: usize,
     /// Folder for the file of rows, which is removed at the end.
     #[arg(long, default_value = "target/bench")]
     folder: PathBuf,
@@ -122,7 +125,7 @@ impl Target {
 /// # Errors
 /// If an engine is not available, a file cannot be written, or an answer is wrong.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let Arguments { engines, rows, columns: d, k, seconds, folder, out, commit, seed } = arguments;
+    let Arguments { engines, rows, columns: d, k, seconds, restarts, folder, out, commit, seed } = arguments;
     let source = Source::new(Shape { n: DISTINCT, k: *k, d: *d }, *seed)?;
     let start = source.start(CovarianceType::Full, false)?;
     let distinct = source.rows(DISTINCT, Precision::F32)?;
@@ -131,7 +134,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let commit = commit.clone().unwrap_or_else(|| machine::commit(Path::new(".")));
     let list = |items: Vec<String>| items.join(" ");
     let command = format!(
-        "scale {} --rows {} --columns {d} -k {k} --seconds {seconds}",
+        "scale {} --rows {} --columns {d} -k {k} --seconds {seconds} --restarts {restarts}",
         list(engines.iter().map(|target| target.name.clone()).collect()),
         rows.iter().map(ToString::to_string).collect::<Vec<_>>().join(";"),
     );
@@ -143,11 +146,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut wrong = 0;
     for &n in rows {
         let data = repeated(&distinct, n, &file)?;
-        let mut first: Option<Mixture> = None;
+        let (mut first, mut first_fit): (Option<Mixture>, Option<Fit>) = (None, None);
+        for target in engines.iter().filter(|_| *restarts > 0) {
+            let (fit, measured) = restarted(target, &data, &start, *restarts, first_fit.as_ref())?;
+            let same = first_fit.as_ref().map(|first| first.mixture == fit.mixture);
+            let line = measured.line("restarts", target, (n, *k, *d), same);
+            println!("{line}");
+            record.push(&line)?;
+            wrong += usize::from(measured.error > ALLOWED);
+            first_fit.get_or_insert(fit);
+        }
         for target in engines {
             let measured = measure(target, &data, &start, &wanted, *seconds)?;
             let same = first.as_ref().map(|first| *first == measured.last);
-            let line = measured.line(target, (n, *k, *d), same);
+            let line = measured.line("n", target, (n, *k, *d), same);
             println!("{line}");
             record.push(&line)?;
             wrong += usize::from(measured.error > ALLOWED);
@@ -230,6 +242,28 @@ fn measure(target: &Target, data: &Dataset, start: &Mixture, wanted: &Parameters
     Ok(Measured { ms: 1e3 * best, error, pinned, path, anonymous_mib: anonymous_mib(), last })
 }
 
+/// Times a fit with restarts from random rows, in milliseconds per restart of 50 iterations. The error is that of the
+/// best log-likelihood, against the first engine's.
+fn restarted(
+    target: &Target,
+    data: &Dataset,
+    start: &Mixture,
+    restarts: usize,
+    first: Option<&Fit>,
+) -> Result<(Fit, Measured)> {
+    let (engine, pinned) = target.open()?;
+    let (init, k) = (Init::RandomRows, start.n_components());
+    let options = FitOptions { n_init: restarts, init, max_iter: 50, tol: 0.0, ..FitOptions::new(k) };
+    let fits = (0..3).map(|_| fit(engine.as_ref(), data, &options)).collect::<Result<Vec<_>, _>>()?;
+    let best = fits.into_iter().min_by_key(|fit| fit.elapsed).expect("three fits");
+    let value = |fit: &Fit| fit.summary.mean_log_likelihood;
+    let error = first.map_or(0.0, |first| ((value(&best) - value(first)) / value(first)).abs());
+    let ms = 1e3 * best.elapsed.as_secs_f64() / restarts as f64;
+    let path = best.on_device.map_or("host", |on| on.path);
+    let last = best.mixture.clone();
+    Ok((best, Measured { ms, error, pinned, path, anonymous_mib: anonymous_mib(), last }))
+}
+
 /// Memory of the process that is not a file's, in MiB; 0 where the system does not say.
 fn anonymous_mib() -> f64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -240,13 +274,13 @@ fn anonymous_mib() -> f64 {
 
 impl Measured {
     /// The record's line, in the order of [`COLUMNS`]. The floor is that of rows that all pass through the bus.
-    fn line(&self, target: &Target, (n, k, d): (usize, usize, usize), same: Option<bool>) -> String {
+    fn line(&self, sweep: &str, target: &Target, (n, k, d): (usize, usize, usize), same: Option<bool>) -> String {
         let bytes = (4 * n * d) as f64;
         let rate = bytes / self.ms * 1e3;
         let or_empty = |v: Option<String>| v.unwrap_or_default();
         let pinned = self.pinned.filter(|_| target.limit.is_some());
         [
-            "n".to_owned(),
+            sweep.to_owned(),
             target.series(),
             format!("{n},{k},{d}"),
             if self.error <= ALLOWED { "ok" } else { "wrong" }.to_owned(),
