@@ -28,7 +28,7 @@ struct Step {
     change: f64,
 }
 
-enum Told<R> {
+enum Event<R> {
     Step(Step),
     Done(R),
 }
@@ -75,7 +75,7 @@ pub(crate) fn run<S: Default, R: Send>(
     })
 }
 
-type Message<R> = (usize, Option<Told<R>>);
+type Message<R> = (usize, Option<Event<R>>);
 
 /// Runs jobs on one part of the engine until none is left.
 fn on_part<S: Default, R>(
@@ -94,14 +94,14 @@ fn on_part<S: Default, R>(
             let Iteration { restart, iteration, mean_log_likelihood, change, .. } = *seen;
             let step = Step { restart, iteration, mean_log_likelihood, change };
             // The receiver outlives all jobs.
-            let _ = sender.send((job, Some(Told::Step(step))));
+            let _ = sender.send((job, Some(Event::Step(step))));
             if stop.finish[job].load(Ordering::Relaxed) {
                 seen.finish();
             }
             if stop.all.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let result = (jobs.run)(part, &mut state, job, &mut observer);
-        let _ = sender.send((job, Some(Told::Done(result))));
+        let _ = sender.send((job, Some(Event::Done(result))));
     }
 }
 
@@ -112,19 +112,19 @@ fn report<R>(
     observer: &mut Observer<'_>,
     done: &mut dyn FnMut(usize, R) -> ControlFlow<()>,
 ) {
-    let mut waiting: Vec<Vec<Told<R>>> = stop.finish.iter().map(|_| Vec::new()).collect();
+    let mut waiting: Vec<Vec<Event<R>>> = stop.finish.iter().map(|_| Vec::new()).collect();
     let mut current = 0;
-    while let Ok((job, Some(told))) = receiver.recv() {
+    while let Ok((job, Some(event))) = receiver.recv() {
         if stop.all.load(Ordering::Relaxed) {
             continue;
         }
-        waiting[job].push(told);
+        waiting[job].push(event);
         while current < waiting.len() && !waiting[current].is_empty() {
             let mut ended = false;
-            for told in std::mem::take(&mut waiting[current]) {
-                let go_on = match told {
-                    Told::Step(step) => see(step, &stop.finish[current], observer),
-                    Told::Done(result) => {
+            for event in std::mem::take(&mut waiting[current]) {
+                let go_on = match event {
+                    Event::Step(step) => see(step, &stop.finish[current], observer),
+                    Event::Done(result) => {
                         ended = true;
                         done(current, result)
                     }
