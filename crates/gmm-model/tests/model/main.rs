@@ -9,6 +9,7 @@ mod marginal;
 mod numerics;
 mod properties;
 mod recentring;
+mod rules;
 mod sampling;
 mod shared;
 mod synthetic;
