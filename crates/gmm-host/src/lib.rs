@@ -46,6 +46,7 @@ mod path_names;
 pub mod products;
 mod reference;
 mod restarts;
+mod rule;
 mod sample;
 mod select;
 pub mod shift;
@@ -75,6 +76,7 @@ pub use online::{EpochOptions, OnlineFit, OnlineOptions, OnlineStep, fit_online}
 pub use products::{ResidentFactor, ResidentMatrix};
 pub use reference::ReferenceEngine;
 pub use restarts::{FitState, Restart};
+pub use rule::{FitRule, Floor, Prior};
 pub use sample::sample_rows;
 pub use select::{Candidate, best, select};
 pub use steps::{PassRows, maximise, pass, storage};

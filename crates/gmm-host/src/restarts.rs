@@ -46,7 +46,8 @@ impl FitState {
             if found != d {
                 return Err(Error::Features { found: d, expected: found });
             }
-            if m.n_components() != k {
+            // Starved components may have been dropped.
+            if m.n_components() > k || (m.n_components() < k && options.rule.starved.is_none()) {
                 return refuse("n_components", &k, m.n_components().to_string());
             }
             if m.covariance_type() != kind {
@@ -57,7 +58,7 @@ impl FitState {
             return refuse("n_init", &options.n_init, format!("at least {}", self.begun));
         }
         for Restart { run, .. } in self.running.iter_mut().chain(&mut self.best) {
-            run.converged = run.last_change().abs() < tol;
+            run.converged = run.last_change().abs() < tol && !run.has_dropped_lately();
             run.finished = false;
         }
         if self.running.is_none() {
@@ -99,7 +100,7 @@ pub(crate) fn run_all(
         );
         let attempt = attempt.and_then(|Restart { index, empty_at_start, run }| {
             let progress = RestartProgress { index, begun, empty_at_start, best: best.as_ref().map(|(_, best)| best) };
-            Ok(Restart { index, empty_at_start, run: em::go_on(rows, run, &em, progress, observer)? })
+            Ok(Restart { index, empty_at_start, run: em::go_on(rows, run, &em, start.rule, progress, observer)? })
         });
         let restart = match attempt {
             Ok(restart) => restart,

@@ -2,15 +2,17 @@
 
 mod drawn;
 mod kmeans;
+mod labelled;
 mod subsample;
 mod weighted;
 
 use std::str::FromStr;
 
-use gmm_model::{CovarianceType, Covariances, Draws, Mixture, ModelError, m_step};
+use gmm_model::{CovarianceType, Covariances, Draws, Mixture, ModelError};
 use ndarray::{Array1, Array2, Axis};
 
 use crate::em::{check, singular};
+use crate::rule::Rule;
 use crate::{Data, Error, Resident};
 
 pub use drawn::{RowDraw, WeighedRows};
@@ -87,6 +89,8 @@ pub struct Start<'a> {
     pub reg_covar: f64,
     /// Number of rows on which [`k_means`] runs; `None` for its default.
     pub init_rows: Option<usize>,
+    /// What the M-step does beyond maximum likelihood.
+    pub(crate) rule: &'a Rule,
 }
 
 /// Returns the first mixture and the number of its components that have no rows.
@@ -115,6 +119,11 @@ pub fn start(
         }
         Init::KMeans | Init::KMeansPlusPlus => {
             let seeds_alone = *init == Init::KMeansPlusPlus;
+            if let Some(labelled) = &start.rule.labelled {
+                let sums = labelled::clusters(rows, start, labelled, seeds_alone, draws)?;
+                let step = start.rule.first_step(&sums, reg_covar).map_err(|e| singular(e, 0))?;
+                return Ok((step.mixture, step.empty.len()));
+            }
             let clusters = k_means(rows, data, start.shift, k, seeds_alone, start.init_rows, draws)?;
             rows.nearest(kind, clusters.centres.view())?
         }
@@ -125,7 +134,7 @@ pub fn start(
         }
     };
     check(&statistics, 0)?;
-    let step = m_step(&statistics, reg_covar, None).map_err(|e| singular(e, 0))?;
+    let step = start.rule.first_step(&statistics, reg_covar).map_err(|e| singular(e, 0))?;
     Ok((step.mixture, step.empty.len()))
 }
 
@@ -135,7 +144,7 @@ fn around_rows(rows: &mut dyn Resident, start: Start<'_>, chosen: &[usize]) -> R
     let centre = Array2::from_shape_vec((1, shift.len()), shift.to_vec()).expect("d values");
     let statistics = rows.nearest(kind, centre.view())?;
     check(&statistics, 0)?;
-    let whole = m_step(&statistics, reg_covar, None).map_err(|e| singular(e, 0))?.mixture;
+    let whole = start.rule.whole(&statistics, reg_covar).map_err(|e| singular(e, 0))?;
     let covariances = match whole.covariances() {
         Covariances::Full(a) => {
             Covariances::Full(ndarray::concatenate(Axis(0), &vec![a.view(); k]).expect("equal shapes"))

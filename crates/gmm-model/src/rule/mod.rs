@@ -108,10 +108,9 @@ impl MStepRule {
     pub fn check(&self, kind: CovarianceType, k: usize, d: usize) -> Result<(), ModelError> {
         let range = |what, value: String, must| Err(ModelError::Range { what, value, must });
         let FixedParts { weights, means, covariances } = &self.fixed;
-        for (what, all) in
-            [("fixed weight", weights), ("fixed mean", means), ("fixed covariance", covariances)].into_iter().chain(
-                self.shared.iter().map(|group| ("component of a shared covariance", group)),
-            )
+        for (what, all) in [("fixed weight", weights), ("fixed mean", means), ("fixed covariance", covariances)]
+            .into_iter()
+            .chain(self.shared.iter().map(|group| ("component of a shared covariance", group)))
         {
             if let Some(c) = all.iter().find(|&&c| c >= k) {
                 return range(what, c.to_string(), "a component: an index from 0 to k - 1");
@@ -119,11 +118,19 @@ impl MStepRule {
         }
         let mut members: Vec<usize> = self.shared.iter().flatten().copied().collect();
         if let Some(c) = members.iter().find(|c| covariances.contains(c)) {
-            return range("shared covariance", format!("component {c}, which is fixed"), "free, or fixed and in no group");
+            return range(
+                "shared covariance",
+                format!("component {c}, which is fixed"),
+                "free, or fixed and in no group",
+            );
         }
         members.sort_unstable();
         if let Some(pair) = members.windows(2).find(|pair| pair[0] == pair[1]) {
-            return range("shared covariance", format!("component {} twice", pair[0]), "groups without common components");
+            return range(
+                "shared covariance",
+                format!("component {} twice", pair[0]),
+                "groups without common components",
+            );
         }
         if kind == CovarianceType::Tied {
             if !self.shared.is_empty() {

@@ -154,7 +154,10 @@ impl ConjugatePrior {
         let half_nu = 0.5 * self.degrees_of_freedom;
         let inverse_gamma = |scale: f64, sd: f64| {
             let (rate, ratio) = (0.5 * scale, scale.sqrt() / sd);
-            half_nu * rate.ln() - libm::lgamma(half_nu) - (self.degrees_of_freedom + 2.0) * sd.ln() - 0.5 * ratio * ratio
+            half_nu * rate.ln()
+                - libm::lgamma(half_nu)
+                - (self.degrees_of_freedom + 2.0) * sd.ln()
+                - 0.5 * ratio * ratio
         };
         match (&self.scale, mixture.factors()) {
             (PriorScale::Variance(scale), Factors::Spherical(sd)) => inverse_gamma(*scale, sd[c]),
@@ -184,7 +187,9 @@ fn inverse_wishart(scale: &Array2<f64>, half_nu: f64, factor: &Cholesky) -> f64 
     let n = d as f64;
     let gamma: f64 = (0..d).map(|j| libm::lgamma(half_nu - 0.5 * j as f64)).sum::<f64>()
         + 0.25 * n * (n - 1.0) * std::f64::consts::PI.ln();
-    half_nu * root.ln_det() - half_nu * n * std::f64::consts::LN_2 - gamma
+    half_nu * root.ln_det()
+        - half_nu * n * std::f64::consts::LN_2
+        - gamma
         - (half_nu + 0.5 * (n + 1.0)) * factor.ln_det()
         - 0.5 * trace
 }

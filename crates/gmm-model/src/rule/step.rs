@@ -152,14 +152,17 @@ impl Update<'_> {
         match self.means.statistics.kind {
             CovarianceType::Full | CovarianceType::Tied => {
                 a.diag_mut().mapv_inplace(|v| v + self.reg_covar);
+                let from_moments = self.reg_covar == 0.0 && prior.is_none();
+                let noise = from_moments.then_some((self.means.share, n_rows));
+                if let Some(least) = rescue.as_ref().filter(|_| !is_usable(a.view(), noise)) {
+                    floor::rescue(&mut a, least);
+                }
                 if let Some(floor) = floor {
                     floor::raise(&mut a, floor);
                 }
-                if let Some(least) = rescue {
-                    let from_moments = self.reg_covar == 0.0 && prior.is_none() && floor.is_none();
-                    if !is_usable(a.view(), from_moments.then_some((self.means.share, n_rows))) {
-                        floor::rescue(&mut a, least);
-                    }
+                // Raising one direction can cost another its last digits.
+                if let Some(least) = rescue.as_ref().filter(|_| !is_usable(a.view(), None)) {
+                    floor::rescue(&mut a, least);
                 }
             }
             CovarianceType::Diag => {
@@ -177,13 +180,13 @@ impl Update<'_> {
 
     fn raise_variances(&self, a: &mut Array2<f64>, floor: Option<&Array1<f64>>, rescue: Option<&Array1<f64>>) {
         for (j, v) in a.iter_mut().enumerate() {
-            if let Some(floor) = floor {
-                *v = v.max(floor[j]);
-            }
             if let Some(rescue) = rescue
                 && *v < f64::MIN_POSITIVE
             {
                 *v = rescue[j];
+            }
+            if let Some(floor) = floor {
+                *v = v.max(floor[j]);
             }
         }
     }

@@ -5,6 +5,7 @@ mod bad_numbers;
 mod closed_forms;
 mod draws;
 mod golden;
+mod labelled;
 mod marginal;
 mod numerics;
 mod properties;

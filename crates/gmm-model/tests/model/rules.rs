@@ -21,13 +21,7 @@ fn prior(kind: CovarianceType) -> ConjugatePrior {
         CovarianceType::Diag => PriorScale::Variances(array![2.0, 1.5, 0.7]),
         CovarianceType::Spherical => PriorScale::Variance(1.3),
     };
-    ConjugatePrior {
-        mean: array![0.5, -1.0, 2.0],
-        shrinkage: 1.7,
-        degrees_of_freedom: 6.5,
-        scale,
-        concentration: 1.4,
-    }
+    ConjugatePrior { mean: array![0.5, -1.0, 2.0], shrinkage: 1.7, degrees_of_freedom: 6.5, scale, concentration: 1.4 }
 }
 
 fn step(rule: &MStepRule, m: &Mixture, x: &Array2<f64>) -> MStep {
@@ -78,9 +72,9 @@ fn table_2(p: &ConjugatePrior, m: &Mixture, x: &Array2<f64>) -> (Array2<f64>, Co
             }
             Covariances::Diag(all)
         }
-        PriorScale::Variance(scale) => {
-            Covariances::Spherical(v.iter().map(|(n, v)| (scale + v.diag().sum()) / (nu + (n + 1.0) * d + 2.0)).collect())
-        }
+        PriorScale::Variance(scale) => Covariances::Spherical(
+            v.iter().map(|(n, v)| (scale + v.diag().sum()) / (nu + (n + 1.0) * d + 2.0)).collect(),
+        ),
     };
     (means, covariances)
 }
@@ -368,11 +362,11 @@ fn a_rescue_changes_only_what_would_be_an_error() {
     for kind in CovarianceType::ALL {
         let m = unit(kind, array![[0.0, 0.0]]);
         // A constant column, collinear columns, a single point.
-        for x in [array![[1.0, 5.0], [2.0, 5.0], [4.0, 5.0]], array![[1.0, 2.0], [2.0, 4.0], [5.0, 10.0]], array![
-            [3.0, 3.0],
-            [3.0, 3.0],
-            [3.0, 3.0]
-        ]] {
+        for x in [
+            array![[1.0, 5.0], [2.0, 5.0], [4.0, 5.0]],
+            array![[1.0, 2.0], [2.0, 4.0], [5.0, 10.0]],
+            array![[3.0, 3.0], [3.0, 3.0], [3.0, 3.0]],
+        ] {
             let statistics = reference::statistics(&m, x.view(), None);
             let found = m_step_with(&least, &statistics, 0.0, Some(&m)).expect("rescued").mixture;
             if let Ok(plain) = m_step(&statistics, 0.0, Some(&m)) {
