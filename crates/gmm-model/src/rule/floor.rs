@@ -19,6 +19,10 @@ pub(super) fn raise(a: &mut Array2<f64>, floor: &Array1<f64>) {
     if Cholesky::new((&scaled - &Array2::<f64>::eye(d)).view()).is_ok() {
         return;
     }
+    // An eigenvalue is accurate to a few eps of the largest: beside a variance far above its floor the small ones would be
+    // noise. Directions that lack variance then rise to 1e-12 of it.
+    let root = Array1::from_shape_fn(d, |i| root[i].max(1e-6 * a[[i, i]].max(0.0).sqrt()));
+    let scaled = Array2::from_shape_fn((d, d), |(i, j)| a[[i, j]] / root[i] / root[j]);
     lift(a, &scaled, &root, 1.0);
 }
 

@@ -2,6 +2,7 @@
 
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2};
 
+use crate::m_step::counts_as_noise;
 use crate::mixture::expect_shape;
 use crate::{Cholesky, CovarianceType, Factors, Mixture, ModelError};
 
@@ -58,8 +59,11 @@ impl ConjugatePrior {
         let average = covariance.diag().iter().map(|v| v / d as f64).sum::<f64>();
         let average = if average >= f64::MIN_POSITIVE { average } else { 1.0 };
         let matrix = || match Cholesky::new(covariance) {
-            Ok(_) => covariance.to_owned(),
-            Err(_) => Array2::from_diag(&covariance.diag().mapv(|v| if v >= f64::MIN_POSITIVE { v } else { average })),
+            // Not a pivot of rounding error, which may be negative after the product with `shrink`.
+            Ok(factor) if (0..d).all(|j| !counts_as_noise(&factor, j, 4096.0 * f64::EPSILON, u64::MAX)) => {
+                covariance.to_owned()
+            }
+            _ => Array2::from_diag(&covariance.diag().mapv(|v| if v >= f64::MIN_POSITIVE { v } else { average })),
         };
         let scale = match kind {
             CovarianceType::Full | CovarianceType::Tied => PriorScale::Matrix(matrix() * shrink),
