@@ -30,7 +30,7 @@ impl LabelledRows {
     }
 
     /// Adds the rows of component `c`: statistics of one component and of the kind [`group_kind`](Self::group_kind),
-    /// under responsibilities of 1. The nearer their centre is to the mean of the rows, the fewer digits are lost.
+    /// under responsibilities of 1. The nearer their centre is to the mean of the rows, the smaller the rounding error.
     ///
     /// # Errors
     /// [`StatisticsError::Shape`] if the statistics have another kind or number of components.

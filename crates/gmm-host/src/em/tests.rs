@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gmm_model::{CovarianceType, SyntheticOptions, sample, synthetic};
+use gmm_model::{CovarianceType, SyntheticOptions, m_step, sample, synthetic};
 use ndarray::{Array2, ArrayView2};
 
 use super::*;
