@@ -58,7 +58,7 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    Fit(fit::FitArgs),
+    Fit(Box<fit::FitArgs>),
     Predict(predict::PredictArgs),
     Score(score::ScoreArgs),
     Pass(pass::PassArgs),

@@ -1,9 +1,11 @@
 //! `gmm fit`: fits a mixture to rows.
 
 mod online;
+pub(crate) mod rule;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
@@ -25,6 +27,7 @@ use crate::output::{self, Console, is_stdio};
 use crate::progress::{Progress, RowSize};
 use crate::{plot, render};
 use online::OnlineArgs;
+use rule::RuleArgs;
 
 const EXAMPLES: &str = "\
 Option names and defaults follow scikit-learn. Without -o the model is printed; with -o a short summary is printed.
@@ -38,7 +41,10 @@ Examples:
   gmm fit more.csv --init model.json -o model.json         continue from a model
   gmm fit huge.npy -k 64 --checkpoint run.json -o model.json && rm run.json
   gmm fit huge.npy --resume run.json -o model.json         after an interruption
-  gmm fit huge.npy -k 64 --online --batch 100000           online EM: few passes over the data";
+  gmm fit huge.npy -k 64 --online --batch 100000           online EM: few passes over the data
+  gmm fit rows.csv -k 8 --prior                            never collapses: prior of Fraley and Raftery
+  gmm fit rows.csv -k 3 --labels class                     rows with a class from 0 keep it, -1 is unknown
+  gmm fit new.csv --init model.json --fix-means all        only weights and covariances change";
 
 /// Fit a Gaussian mixture to data by expectation-maximisation
 #[derive(Args)]
@@ -74,6 +80,16 @@ pub(crate) struct FitArgs {
     /// --max-iter and --tol may change, --n-init may grow, and output options are free
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
+    /// Column with the known component of each row, from 0; -1 where it is not known. Labelled rows keep their component
+    #[arg(
+        long,
+        value_name = "COLUMN",
+        conflicts_with_all = ["checkpoint", "resume"],
+        help_heading = "Beyond maximum likelihood"
+    )]
+    labels: Option<String>,
+    #[command(flatten)]
+    rule: RuleArgs,
     #[command(flatten)]
     online: OnlineArgs,
     /// After EM, split one component and merge two others, and keep the result if its mean log-likelihood is higher by
@@ -99,7 +115,7 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     let saved = args.resume.as_deref().map(Saved::read).transpose()?;
     // A resumed fit is past its start.
     let start = if saved.is_none() { start(&args.init)? } else { None };
-    let options = match &saved {
+    let mut options = match &saved {
         Some(saved) => resumed(args, saved)?,
         None => options(args, start.as_ref())?,
     };
@@ -108,9 +124,13 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         Some(saved) => saved.engine(&args.engine)?,
         None => args.engine.clone(),
     };
-    let work = |shape, precision| Work::fit(shape, precision, &options);
+    let plain = options.clone();
+    let work = |shape, precision| Work::fit(shape, precision, &plain);
     let opening = Opening::begin(&engine_args, args.input.source().memory(), &args.input.source().files()?, &work);
-    let data = input::rows(args.input.source(), args.weights.as_deref(), console)?;
+    let (data, labels) =
+        input::labelled_rows(args.input.source(), args.weights.as_deref(), args.labels.as_deref(), console)?;
+    options.rule.labels = labels.map(Arc::new);
+    options.validate()?;
     if let Some(model) = &start {
         input::check_columns(model, &data).with_context(|| args.input.source().display())?;
     }
@@ -126,7 +146,9 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     if let Some(path) = args.checkpoint.as_ref().or(args.resume.as_ref()) {
         let threads = if engine_args.threads == 0 { default_threads() } else { engine_args.threads };
         let init = saved.as_ref().map_or(&args.init, |saved| &saved.basis.fit.init);
-        let basis = Basis::new(FitRecord::new(&options, init), &data, engine, threads)?;
+        let rule = saved.as_ref().map_or(&args.rule, |saved| &saved.basis.fit.rule);
+        let record = FitRecord::new(&options, init).with_rule(rule);
+        let basis = Basis::new(record, &data, engine, threads)?;
         match saved {
             Some(saved) => {
                 saved.check(&basis, console)?;
@@ -181,7 +203,8 @@ fn resumed(args: &FitArgs, saved: &Saved) -> anyhow::Result<FitOptions> {
     let k = args.k.unwrap_or(saved.basis.fit.k);
     let kind = args.covariance.unwrap_or(CovarianceType::Full);
     let asked = FitOptions { covariance_type: kind, ..em_options(&args.em, &args.engine, k) };
-    saved.options(&FitRecord::new(&asked, &args.init), &args.given)
+    let record = FitRecord::new(&asked, &args.init).with_rule(&args.rule);
+    saved.options(&record, &args.given)
 }
 
 /// Warns, and writes model, summary and plot.
@@ -308,7 +331,7 @@ fn options(args: &FitArgs, start: Option<&ModelFile>) -> anyhow::Result<FitOptio
         Some(mixture) => Init::Given(Box::new(mixture.clone())),
         None => args.init.parse()?,
     };
-    Ok(FitOptions { init, covariance_type: kind, ..em_options(&args.em, &args.engine, k) })
+    Ok(FitOptions { init, covariance_type: kind, rule: args.rule.rule(k)?, ..em_options(&args.em, &args.engine, k) })
 }
 
 /// The options that `fit` and `select` share.

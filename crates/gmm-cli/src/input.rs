@@ -21,22 +21,59 @@ use crate::size;
 /// # Errors
 /// Errors if the file, its columns or its values are invalid; includes the position and the column name if known.
 pub(crate) fn rows(source: Source<'_>, weights: Option<&str>, console: &Console) -> anyhow::Result<Dataset> {
-    rows_with(source, weights, None, console)
+    Ok(rows_with(source, (weights, None), None, console)?.0)
 }
 
-/// As [`rows`]. If no columns are selected and the table has all columns of `known` and others, only those of `known`
+/// The known component of each row, or `None`.
+pub(crate) type Labels = Vec<Option<usize>>;
+
+/// As [`rows`]. If `labels` names a column, it becomes the known component of each row and is removed from the data; a
+/// negative number means that the component is not known.
+///
+/// # Errors
+/// As [`rows`]; [`Failure::BadData`] if a label is not a whole number.
+pub(crate) fn labelled_rows(
+    source: Source<'_>,
+    weights: Option<&str>,
+    labels: Option<&str>,
+    console: &Console,
+) -> anyhow::Result<(Dataset, Option<Labels>)> {
+    let (data, values) = rows_with(source, (weights, labels), None, console)?;
+    let Some(values) = values else { return Ok((data, None)) };
+    let label = |(row, &value): (usize, &f64)| match value {
+        v if v.fract() != 0.0 || !v.is_finite() => {
+            let column = shown(labels.unwrap_or_default()).into_owned();
+            let why = "it must be a component, a whole number from 0, or -1 if it is not known";
+            let place = source.display();
+            Err(Failure::BadData(format!("{place}, column '{column}': the label of row {row} is {value}: {why}")))
+        }
+        v if v < 0.0 => Ok(None),
+        v => Ok(Some(v as usize)),
+    };
+    Ok((data, Some(values.iter().enumerate().map(label).collect::<Result<_, _>>()?)))
+}
+
+/// As [`rows`], with the values of the column `labels`. If no columns are selected and the table has all columns of `known` and others, only those of `known`
 /// are used.
 fn rows_with(
     source: Source<'_>,
-    weights: Option<&str>,
+    (weights, labels): (Option<&str>, Option<&str>),
     known: Option<&[String]>,
     console: &Console,
-) -> anyhow::Result<Dataset> {
+) -> anyhow::Result<(Dataset, Option<Vec<f64>>)> {
     let started = Instant::now();
     let (files, options) = (source.files()?, source.options());
     // Before the rows take any of it.
     let limit = gmm_data::memory_limit(source.memory());
-    let options = ReadOptions { last: weights.map(str::to_owned), ..options };
+    let mut options = ReadOptions { last: weights.or(labels).map(str::to_owned), ..options };
+    // Of two columns beside the rows, one is read as the last, and the other is taken out afterwards.
+    let second = weights.and(labels);
+    if let (Some(columns), Some(second)) = (&mut options.columns, second) {
+        // A selection by exclusions only keeps all other columns.
+        if columns.iter().any(|word| !word.trim_start().starts_with('!')) {
+            columns.push(second.to_owned());
+        }
+    }
     let joined = match known.filter(|_| options.columns.is_none()) {
         None => gmm_data::read_tables(&files, &options)?,
         Some(known) => read_known(&files, known, &options)?,
@@ -49,6 +86,13 @@ fn rows_with(
     if weights.is_some() {
         let (rest, column) = table.split_last(source.memory()).map_err(|problem| in_table(&name, problem))?;
         (table, row_weights) = (rest, Some(column));
+    }
+    let mut row_labels = None;
+    if let Some(second) = second {
+        row_labels = Some(table.take_column(second).map_err(|error| in_table(&name, Problem::Column(error)))?);
+    } else if labels.is_some() {
+        let (rest, column) = table.split_last(source.memory()).map_err(|problem| in_table(&name, problem))?;
+        (table, row_labels) = (rest, Some(column));
     }
     let (names, storage) = (table.names.clone(), table.storage);
     let data = table.into_dataset().map_err(|e| placed(e, &name, &parts, names.as_deref()))?;
@@ -70,11 +114,15 @@ fn rows_with(
     // An engine's own copy counts too. Without --memory the engines decide.
     let held = if storage == Storage::Memory { bytes_of(&data) } else { 0 };
     let has_room = source.memory().is_none_or(|limit| held + bytes_of(&data) <= limit.into());
-    let data = if has_room && storage != Storage::TemporaryFile { data } else { data.kept_in_place() };
+    let in_memory = has_room && storage != Storage::TemporaryFile;
+    let data = if in_memory { data } else { data.kept_in_place() };
     let left = source.memory().map(|limit| limit.saturating_sub(u64::try_from(held).unwrap_or(limit)));
     let present = data.present_rows().filter(|_| left.is_some() || storage != Storage::Memory);
-    let Some(present) = present.map(|rows| gather(rows, left)).transpose()? else { return Ok(data) };
-    Ok(data.with_present_rows(present))
+    let data = match present.map(|rows| gather(rows, left)).transpose()? {
+        Some(present) => data.with_present_rows(present),
+        None => data,
+    };
+    Ok((data, row_labels))
 }
 
 /// Copies rows to memory, or to a temporary file if there is no room.
@@ -204,7 +252,7 @@ pub(crate) fn model_beside(path: &Path, source: Source<'_>) -> anyhow::Result<Mo
 
 /// The rows to evaluate a model on.
 fn rows_of(model: &ModelFile, source: Source<'_>, weights: Option<&str>, console: &Console) -> anyhow::Result<Dataset> {
-    let data = rows_with(source, weights, model.feature_names.as_deref(), console)?;
+    let (data, _) = rows_with(source, (weights, None), model.feature_names.as_deref(), console)?;
     check_columns(model, &data).with_context(|| source.display())?;
     Ok(data)
 }
@@ -221,7 +269,7 @@ pub(crate) fn rows_of_columns(
     console: &Console,
 ) -> anyhow::Result<Dataset> {
     let known = model.feature_names.as_ref().map(|names| wanted.iter().map(|&j| names[j].clone()).collect::<Vec<_>>());
-    let data = rows_with(source, None, known.as_deref(), console)?;
+    let (data, _) = rows_with(source, (None, None), known.as_deref(), console)?;
     let indices: Vec<usize> = match (known, data.names()) {
         (Some(known), Some(names)) => {
             let find = |name: &String| names.iter().position(|found| found == name).ok_or_else(|| name.clone());

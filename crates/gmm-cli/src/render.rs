@@ -94,6 +94,8 @@ pub(crate) fn fit(summary: &FitSummary, engine: Option<&str>, elapsed: Option<st
     if let [first, .., last] = s.trace[..] {
         lines.push(("trace", format!("{} {} → {}", sparkline(&s.trace), short(first), short(last))));
     }
+    // From a file, perhaps: control characters are not printed.
+    lines.extend(s.rules.iter().map(|rule| ("rule", shown(rule).into_owned())));
     lines.push(("engine", engine));
     if let Some(elapsed) = elapsed {
         lines.push(("time", format!("{elapsed:.3?}")));

@@ -23,6 +23,7 @@ fn fit() -> FitSummary {
         engine: "cpu".to_owned(),
         precision: "f64".to_owned(),
         trace: vec![-0.5, -1.0 / 3.0, -0.0],
+        rules: vec!["covariance floor 0.25".to_owned()],
     }
 }
 

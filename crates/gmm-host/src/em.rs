@@ -1,4 +1,4 @@
-//! The EM loop, the same for every engine: [`Passes::pass`](crate::Passes::pass) gives statistics, [`m_step()`] a
+//! The EM loop, the same for every engine: [`Passes::pass`](crate::Passes::pass) gives statistics, [`m_step_with()`] a
 //! mixture.
 
 use std::cell::Cell;
@@ -6,9 +6,10 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use gmm_model::{Mixture, ModelError, Precision, Statistics, m_step};
+use gmm_model::{Mixture, ModelError, Precision, Statistics, m_step_with};
 
 use crate::restarts::{FitState, Restart};
+use crate::rule::{Expectation, Rule};
 use crate::{Error, Resident, Tuning};
 
 /// Options of the EM loop: stopping rule, regularisation, precision.
@@ -36,7 +37,8 @@ pub struct Iteration<'a> {
     pub restart: usize,
     /// Number of the iteration, from 1.
     pub iteration: usize,
-    /// Mean log-likelihood at this iteration's E-step, before its M-step.
+    /// Mean log-likelihood at this iteration's E-step, before its M-step. With a prior the logarithm of its density,
+    /// over the total row weight, is added.
     pub mean_log_likelihood: f64,
     /// Change since the previous iteration; infinite for the first.
     pub change: f64,
@@ -113,12 +115,15 @@ pub struct EmRun {
     pub converged: bool,
     /// Whether the observer ended the run by [`Iteration::finish`].
     pub finished: bool,
-    /// Mean log-likelihood at each E-step.
+    /// Mean log-likelihood at each E-step. With a prior the logarithm of its density, over the total row weight, is
+    /// added: EM maximises this sum.
     pub trace: Vec<f64>,
     /// Components that were empty at the last M-step.
     pub empty: Vec<usize>,
     /// Iterations (from 1) at which the log-likelihood fell by more than rounding, with the fall.
     pub falls: Vec<(usize, f64)>,
+    /// Iterations (from 1) whose M-step dropped components for lack of rows.
+    pub drops: Vec<usize>,
     /// Iterations that the engine made without the host ([`Passes::iterate`](crate::Passes::iterate)), and their time.
     pub on_device: Option<OnDevice>,
     /// How the engine chose its EM path, if [`EmOptions::autotune`] is set and it has several.
@@ -136,6 +141,7 @@ impl EmRun {
             trace: Vec::new(),
             empty: Vec::new(),
             falls: Vec::new(),
+            drops: Vec::new(),
             on_device: None,
             tuning: None,
         }
@@ -149,9 +155,16 @@ impl EmRun {
         }
     }
 
+    /// Whether the last iteration or the one before dropped components: the last change is then not that of EM.
+    pub(crate) fn has_dropped_lately(&self) -> bool {
+        self.drops.last().is_some_and(|&at| at + 1 >= self.iterations)
+    }
+
     /// Whether this can be an earlier moment of `later`, by the lengths of their records.
     fn is_before(&self, later: &Self) -> bool {
-        self.trace.len() <= later.trace.len() && self.falls.len() <= later.falls.len()
+        self.trace.len() <= later.trace.len()
+            && self.falls.len() <= later.falls.len()
+            && self.drops.len() <= later.drops.len()
     }
 
     /// Copies from a later moment of the same run what has changed.
@@ -159,6 +172,7 @@ impl EmRun {
         self.mixture.clone_from(&later.mixture);
         self.trace.extend_from_slice(&later.trace[self.trace.len()..]);
         self.falls.extend_from_slice(&later.falls[self.falls.len()..]);
+        self.drops.extend_from_slice(&later.drops[self.drops.len()..]);
         self.empty.clone_from(&later.empty);
         self.tuning.clone_from(&later.tuning);
         let Self { iterations, converged, finished, on_device, .. } = *later;
@@ -203,7 +217,7 @@ pub fn run(
     observer: &mut Observer<'_>,
 ) -> Result<EmRun, Error> {
     let progress = RestartProgress { index: restart, begun: restart + 1, empty_at_start: 0, best: None };
-    go_on(rows, EmRun::new(start), options, progress, observer)
+    go_on(rows, EmRun::new(start), options, &Rule::default(), progress, observer)
 }
 
 /// As [`run`], from a run that may have made iterations already. Each pass depends only on the mixture before it, so a
@@ -215,23 +229,28 @@ pub(crate) fn go_on(
     rows: &mut dyn Resident,
     mut run: EmRun,
     options: &EmOptions,
+    rule: &Rule,
     progress: RestartProgress<'_>,
     observer: &mut Observer<'_>,
 ) -> Result<EmRun, Error> {
     let mut see = |run: &mut EmRun, from: usize| note(run, from, options, progress, observer);
-    iterate(rows, &mut run, options, &mut see)?;
+    if rule.is_plain() {
+        iterate(rows, &mut run, options, &mut see)?;
+    }
     while run.iterations < options.max_iter && !run.converged && !run.finished {
         let iteration = run.iterations + 1;
-        let statistics = rows.pass(&run.mixture)?;
+        let Expectation { statistics, objective } = rule.expectation(rows, &run.mixture)?;
         check(&statistics, iteration)?;
-        let mean = statistics.mean_log_likelihood();
-        let step =
-            m_step(&statistics, options.reg_covar, Some(&run.mixture)).map_err(|source| singular(source, iteration))?;
+        let step = m_step_with(&rule.m_step, &statistics, options.reg_covar, Some(&run.mixture))
+            .map_err(|source| singular(source, iteration))?;
         run.mixture = step.mixture;
         run.empty = step.empty;
-        run.trace.push(mean);
+        run.trace.push(objective);
         run.iterations = iteration;
-        run.converged = run.last_change().abs() < options.tol;
+        if !step.dropped.is_empty() {
+            run.drops.push(iteration);
+        }
+        run.converged = run.last_change().abs() < options.tol && !run.has_dropped_lately();
         see(&mut run, iteration - 1)?;
     }
     Ok(run)
@@ -292,7 +311,7 @@ fn note(
     for at in from..run.iterations {
         let mean = run.trace[at];
         let change = if at == 0 { f64::INFINITY } else { mean - run.trace[at - 1] };
-        if change < -rounding(mean, run.mixture.n_features(), options) {
+        if change < -rounding(mean, run.mixture.n_features(), options) && !run.drops.contains(&at) {
             run.falls.push((at + 1, -change));
         }
         let is_last = at + 1 == run.iterations;

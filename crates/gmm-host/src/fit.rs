@@ -3,12 +3,13 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use gmm_model::{CovarianceType, Criteria, FitSummary, Mixture, Precision, RowStorage, three_digits};
+use gmm_model::{CovarianceType, Criteria, FitSummary, MStepRule, Mixture, Precision, RowStorage, three_digits};
 use ndarray::Array2;
 
 use crate::em::{self, EmOptions, EmRun, Observer, OnDevice};
 use crate::init::{Init, Start, StartReached};
 use crate::restarts::{self, FitState};
+use crate::rule::{self, FitRule};
 use crate::shift::Sample;
 use crate::spikes::{Spike, places};
 use crate::{
@@ -56,6 +57,8 @@ pub struct FitOptions {
     /// fill the engine ([`Engine::concurrently`]). On a CPU the result has the same bits. An observer then gets no
     /// mixtures, so that [`Iteration::save`](crate::Iteration::save) does nothing.
     pub concurrent: bool,
+    /// What the fit does beyond maximum likelihood.
+    pub rule: FitRule,
 }
 
 impl FitOptions {
@@ -75,6 +78,7 @@ impl FitOptions {
             autotune: false,
             fast: false,
             concurrent: true,
+            rule: FitRule::none(),
         }
     }
 
@@ -113,7 +117,7 @@ impl FitOptions {
                 return refuse("covariance_type", &self.covariance_type, &format!("{given}, as in the given mixture"));
             }
         }
-        Ok(())
+        self.rule.validate(self)
     }
 }
 
@@ -133,6 +137,14 @@ pub enum Warning {
         empty: usize,
         /// Number of components.
         k: usize,
+    },
+    /// Components were dropped for lack of rows.
+    #[error("{dropped} components were dropped for lack of rows: {left} are left")]
+    Dropped {
+        /// Number of components dropped.
+        dropped: usize,
+        /// Number of components of the result.
+        left: usize,
     },
     /// Some components have no rows at the end of the fit.
     #[error("components {components:?} are empty: they kept their last mean and covariance and have no weight")]
@@ -270,17 +282,22 @@ fn fit_data(
 ) -> Result<Fit, Error> {
     let started = Instant::now();
     let all_rows = data.dim().0 as u64;
+    let whole = data;
     let present = data.without_absent_rows();
     let data = present.as_ref().map_or(data, Data::from);
     check(data, options)?;
+    // Labels are those of all rows, also of rows of weight 0.
+    let (unlabelled, labelled) = rule::separate(engine, whole, options)?.unzip();
+    let data = unlabelled.as_ref().map_or(data, Data::Host);
     let asked = options.precision.unwrap_or(data.precision());
     shift::check_weights(data, asked)?;
     let sample = Sample::of(data)?;
     let at = sample.shift();
-    let (mut rows, precision) = hold::for_fit(data, engine, asked, &sample, &at, options.reg_covar)?;
+    let (mut rows, asked, precision) = hold::for_rule(data, engine, asked, &sample, &at, options)?;
     let mut warnings = regularisation(rows.as_mut(), &sample, &at, options.reg_covar)?;
     let FitOptions { covariance_type: kind, n_components: k, reg_covar, init_rows, .. } = *options;
-    let start = Start { data, shift: &at, kind, k, reg_covar, init_rows };
+    let rule = rule::of_data(&options.rule, rows.as_mut(), &sample, &at, (kind, k, precision), labelled)?;
+    let start = Start { data, shift: &at, kind, k, reg_covar, init_rows, rule: &rule };
     let mut starts = Vec::new();
     let at_once = match data {
         Data::Host(host) if options.concurrent && from == FitState::default() => {
@@ -304,13 +321,14 @@ fn fit_data(
     // data to the same bits.
     let near = shift::of_mixture(&best.mixture);
     let held_alike = precision == engine.precision(asked) && !shift::is_felt(&best.mixture, &near, precision);
-    let evaluation = if held_alike && rows.hold_about(&near)? {
+    let mut evaluation = if held_alike && rows.hold_about(&near)? {
         rows.evaluate(&best.mixture, EvaluateOptions::default())?
     } else {
         // Freed first: the rows are never on the engine twice.
         drop(rows);
         evaluate::score(engine, &best.mixture, data, asked)?
     };
+    rule.add_labelled(&mut evaluation, &best.mixture)?;
     if evaluation.log_likelihood.is_nan() || evaluation.entropy.is_nan() {
         return Err(Error::Likelihood { iteration: best.iterations, value: f64::NAN });
     }
@@ -319,22 +337,25 @@ fn fit_data(
     }
     warn_of_run(&mut warnings, &best, options);
     let stored = engine.precision(precision).name();
-    let summary = summary(&best, &evaluation, all_rows, options, (engine.name(), stored.to_owned()));
+    let summary = FitSummary {
+        rules: options.rule.lines(&rule.m_step),
+        ..summary(&best, &evaluation, all_rows, (options, &rule.m_step), (engine.name(), stored.to_owned()))
+    };
     let (mixture, tuning, elapsed) = (best.mixture, best.tuning, started.elapsed());
     let storage = RowStorage { precision, shift: at };
     Ok(Fit { mixture, summary, storage, warnings, elapsed, on_device, tuning, fast, state, starts })
 }
 
-/// The record of a run on `n_rows` rows; `place` are the names of engine and precision.
+/// The record of a run on `n_rows` rows under a rule; `place` are the names of engine and precision.
 pub(crate) fn summary(
     run: &EmRun,
     evaluation: &Evaluation,
     n_rows: u64,
-    options: &FitOptions,
+    (options, rule): (&FitOptions, &MStepRule),
     place: (String, String),
 ) -> FitSummary {
     let Evaluation { log_likelihood, total_weight, entropy, .. } = *evaluation;
-    let criteria = Criteria::new(run.mixture.n_parameters(), log_likelihood, total_weight, entropy);
+    let criteria = Criteria::new(rule.n_parameters(&run.mixture), log_likelihood, total_weight, entropy);
     FitSummary {
         log_likelihood,
         mean_log_likelihood: log_likelihood / total_weight,
@@ -350,6 +371,7 @@ pub(crate) fn summary(
         engine: place.0,
         precision: place.1,
         trace: run.trace.clone(),
+        rules: Vec::new(),
     }
 }
 
@@ -358,6 +380,10 @@ pub(crate) fn warn_of_run(warnings: &mut Vec<Warning>, best: &EmRun, options: &F
     // A fall far below `tol` counts as convergence.
     let falls = best.falls.iter().filter(|(_, by)| *by >= 0.01 * options.tol);
     warnings.extend(falls.map(|&(iteration, by)| Warning::LikelihoodFell { iteration, by }));
+    let left = best.mixture.n_components();
+    if left < options.n_components {
+        warnings.push(Warning::Dropped { dropped: options.n_components - left, left });
+    }
     if !best.empty.is_empty() {
         warnings.push(Warning::EmptyComponents { components: best.empty.clone() });
     }

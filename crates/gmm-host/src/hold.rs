@@ -5,7 +5,7 @@ use std::thread;
 use gmm_model::{Dataset, Matrix, Precision};
 
 use crate::shift::Sample;
-use crate::{Data, Engine, Error, Resident};
+use crate::{Data, Engine, Error, FitOptions, Resident};
 
 /// The largest distance allowed between a row and the shift in any column. Beyond it, squares summed over `d` columns
 /// and about a thousand rows could overflow.
@@ -55,6 +55,30 @@ pub(crate) fn for_fit(
             }
             loaded => Ok((loaded?, asked)),
         },
+    }
+}
+
+/// As [`for_fit`]; if the rule of the fit is one that never fails, rows whose squares overflow `f32` are stored in `f64`
+/// instead of refused. Returns the precision for evaluating the rows, and that in which they are stored.
+///
+/// # Errors
+/// As for [`for_fit`].
+pub(crate) fn for_rule(
+    data: Data<'_>,
+    engine: &dyn Engine,
+    asked: Precision,
+    sample: &Sample<'_>,
+    at: &[f64],
+    options: &FitOptions,
+) -> Result<(Box<dyn Resident>, Precision, Precision), Error> {
+    match for_fit(data, engine, asked, sample, at, options.reg_covar) {
+        Err(Error::Scale { .. }) if asked == Precision::F32 && options.rule.never_fails() => {
+            said(asked);
+            let (rows, precision) = for_fit(data, engine, Precision::F64, sample, at, options.reg_covar)?;
+            Ok((rows, Precision::F64, precision))
+        }
+        // Rows that need f64 for the fit need it for their densities too, or these could vanish.
+        held => held.map(|(rows, held)| (rows, if options.rule.never_fails() { held } else { asked }, held)),
     }
 }
 

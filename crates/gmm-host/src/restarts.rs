@@ -49,7 +49,8 @@ impl FitState {
             if found != d {
                 return Err(Error::Features { found: d, expected: found });
             }
-            if m.n_components() != k {
+            // Starved components may have been dropped.
+            if m.n_components() > k || (m.n_components() < k && options.rule.starved.is_none()) {
                 return refuse("n_components", &k, m.n_components().to_string());
             }
             if m.covariance_type() != kind {
@@ -60,7 +61,7 @@ impl FitState {
             return refuse("n_init", &options.n_init, format!("at least {}", self.begun));
         }
         for Restart { run, .. } in self.running.iter_mut().chain(&mut self.best) {
-            run.converged = run.last_change().abs() < tol;
+            run.converged = run.last_change().abs() < tol && !run.has_dropped_lately();
             run.finished = false;
         }
         if self.running.is_none() {
@@ -103,7 +104,7 @@ pub(crate) fn run_all(
         let attempt = attempt.and_then(|Restart { index, empty_at_start, run }| {
             let best = ended.best.as_ref().map(|(_, best)| best);
             let progress = RestartProgress { index, begun, empty_at_start, best };
-            let run = em::go_on(rows, run, &em, progress, observer)?;
+            let run = em::go_on(rows, run, &em, start.rule, progress, observer)?;
             Ok((score(rows, &run, restarts)?, Restart { index, empty_at_start, run }))
         });
         if let Ok((_, Restart { index, run, .. })) = &attempt {
@@ -176,7 +177,7 @@ pub(crate) fn run_concurrently(
     let em = em_options(options, precision);
     let fixed = options.init.is_deterministic(data.n_rows(), options.n_components, options.init_rows);
     let count = if fixed { 1 } else { options.n_init };
-    let Start { shift, kind, k, reg_covar, init_rows, .. } = start;
+    let Start { shift, kind, k, reg_covar, init_rows, rule, .. } = start;
     let jobs = Jobs {
         shape: data.rows().dim(),
         count,
@@ -187,10 +188,10 @@ pub(crate) fn run_concurrently(
                     Some(rows) => rows,
                     None => loaded.insert(part.load(data, precision, shift)?),
                 };
-                let start = Start { data: Data::Host(data), shift, kind, k, reg_covar, init_rows };
+                let start = Start { data: Data::Host(data), shift, kind, k, reg_covar, init_rows, rule };
                 let Restart { empty_at_start, run, .. } = begin(rows.as_mut(), start, options, index, &mut reached)?;
                 let progress = RestartProgress { index, begun: index + 1, empty_at_start, best: None };
-                let run = em::go_on(rows.as_mut(), run, &em, progress, observer)?;
+                let run = em::go_on(rows.as_mut(), run, &em, rule, progress, observer)?;
                 reached.push(StartReached::of(&run, index, options.init.name()));
                 Ok((score(rows.as_mut(), &run, count)?, Restart { index, empty_at_start, run }))
             };

@@ -3,7 +3,7 @@
 use ndarray::{Array1, Array2, Array3, ArrayViewMut2};
 
 use crate::covariance::below_diagonal;
-use crate::{Covariances, Factors, Mixture, ModelError, Statistics, packed_index, packed_len};
+use crate::{Cholesky, Covariances, Factors, Mixture, ModelError, Statistics, packed_index, packed_len};
 
 /// The result of an M-step: the new mixture, and the components that received no rows.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,6 +12,9 @@ pub struct MStep {
     pub mixture: Mixture,
     /// Components that were empty, in ascending order; see [`m_step`] for their parameters.
     pub empty: Vec<usize>,
+    /// Components of the statistics that the mixture lacks, in ascending order: those that
+    /// [`m_step_with`](crate::m_step_with) dropped for lack of rows.
+    pub dropped: Vec<usize>,
 }
 
 /// Maximises the expected complete-data log-likelihood given `statistics`.
@@ -52,21 +55,10 @@ pub struct MStep {
 /// # Ok::<(), gmm_model::ModelError>(())
 /// ```
 pub fn m_step(statistics: &Statistics, reg_covar: f64, previous: Option<&Mixture>) -> Result<MStep, ModelError> {
+    check(statistics, reg_covar, previous)?;
     let (k, d) = statistics.dim();
-    if !(reg_covar >= 0.0 && reg_covar.is_finite()) {
-        let value = reg_covar.to_string();
-        return Err(ModelError::Range { what: "reg_covar", value, must: "finite and not negative" });
-    }
-    if let Some(found) = previous.map(|p| p.means().dim()).filter(|&dim| dim != (k, d)) {
-        let found = vec![found.0, found.1];
-        return Err(ModelError::Shape { what: "means of the previous mixture", found, expected: vec![k, d] });
-    }
     let total: f64 = statistics.weight.iter().sum();
-    if total <= 0.0 {
-        let must = "positive: the statistics contain no rows of positive weight";
-        return Err(ModelError::Range { what: "total weight", value: total.to_string(), must });
-    }
-    let empty: Vec<bool> = statistics.weight.iter().map(|&w| w <= f64::EPSILON * total).collect();
+    let empty = empties(statistics);
     let mut shift = Array2::zeros((k, d));
     let mut means = statistics.centres.clone();
     for (c, &empty) in empty.iter().enumerate() {
@@ -78,7 +70,7 @@ pub fn m_step(statistics: &Statistics, reg_covar: f64, previous: Option<&Mixture
             means.row_mut(c).assign(&previous.means().row(c));
         }
     }
-    let share = f64::EPSILON * (statistics.n_rows as f64).clamp(4.0, 4096.0);
+    let share = rounding_share(statistics.n_rows);
     let kept = previous.map(Mixture::covariances);
     let moments = Moments { statistics, shift, means: &means, empty: &empty, total, reg_covar, share };
     let covariances = match (statistics.kind, kept) {
@@ -96,7 +88,45 @@ pub fn m_step(statistics: &Statistics, reg_covar: f64, previous: Option<&Mixture
     if reg_covar == 0.0 {
         refuse_noise(&mixture, &empty, share, statistics.n_rows)?;
     }
-    Ok(MStep { mixture, empty: (0..k).filter(|&c| empty[c]).collect() })
+    Ok(MStep { mixture, empty: (0..k).filter(|&c| empty[c]).collect(), dropped: Vec::new() })
+}
+
+/// Checks what every M-step needs.
+pub(crate) fn check(statistics: &Statistics, reg_covar: f64, previous: Option<&Mixture>) -> Result<(), ModelError> {
+    let (k, d) = statistics.dim();
+    if !(reg_covar >= 0.0 && reg_covar.is_finite()) {
+        let value = reg_covar.to_string();
+        return Err(ModelError::Range { what: "reg_covar", value, must: "finite and not negative" });
+    }
+    if let Some(found) = previous.map(|p| p.means().dim()).filter(|&dim| dim != (k, d)) {
+        let found = vec![found.0, found.1];
+        return Err(ModelError::Shape { what: "means of the previous mixture", found, expected: vec![k, d] });
+    }
+    let total: f64 = statistics.weight.iter().sum();
+    if total <= 0.0 {
+        let must = "positive: the statistics contain no rows of positive weight";
+        return Err(ModelError::Range { what: "total weight", value: total.to_string(), must });
+    }
+    Ok(())
+}
+
+/// Whether each component is empty: `Σr ≤ eps * Σw`.
+pub(crate) fn empties(statistics: &Statistics) -> Vec<bool> {
+    let total: f64 = statistics.weight.iter().sum();
+    statistics.weight.iter().map(|&w| w <= f64::EPSILON * total).collect()
+}
+
+/// The fraction of a moment that may be rounding error.
+pub(crate) fn rounding_share(n_rows: u64) -> f64 {
+    f64::EPSILON * (n_rows as f64).clamp(4.0, 4096.0)
+}
+
+/// `about_centre − shift²`, or 0 if that is within its own rounding error.
+pub(crate) fn variance(about_centre: f64, shift_squared: f64, mean: f64, share: f64) -> f64 {
+    let v = about_centre - shift_squared;
+    let spacing = f64::EPSILON * mean.abs();
+    // An infinite value must stay infinite, so that it is reported.
+    if v.is_finite() && v <= (share * about_centre).max(spacing * spacing) { 0.0 } else { v }
 }
 
 struct Moments<'a> {
@@ -216,12 +246,8 @@ impl Moments<'_> {
         Covariances::Spherical(all)
     }
 
-    /// `about_centre − shift²`, or 0 if that is within its own rounding error.
     fn variance(&self, about_centre: f64, shift_squared: f64, mean: f64) -> f64 {
-        let v = about_centre - shift_squared;
-        let spacing = f64::EPSILON * mean.abs();
-        // An infinite value must stay infinite, so that it is reported.
-        if v.is_finite() && v <= (self.share * about_centre).max(spacing * spacing) { 0.0 } else { v }
+        variance(about_centre, shift_squared, mean, self.share)
     }
 
     /// The components that are not empty, each with its item.
@@ -261,7 +287,7 @@ fn finish(mut a: ArrayViewMut2<'_, f64>) {
 }
 
 /// Errors if a variance is below the smallest normal number: it has lost precision, and its reciprocal overflows.
-fn refuse_underflow(covariances: &Covariances, empty: &[bool]) -> Result<(), ModelError> {
+pub(crate) fn refuse_underflow(covariances: &Covariances, empty: &[bool]) -> Result<(), ModelError> {
     let check = |component: usize, column: usize, variance: f64| match variance {
         v if v < f64::MIN_POSITIVE => Err(ModelError::Underflow { component, column, variance }),
         _ => Ok(()),
@@ -286,27 +312,33 @@ fn refuse_underflow(covariances: &Covariances, empty: &[bool]) -> Result<(), Mod
 /// The error of a pivot grows with that of the columns before it. For collinear columns and enough rows, measured
 /// pivots stay below 120 eps for d up to 60 and n up to 5000. With few rows they can be far larger, but then counting
 /// decides: `n` rows about their mean span at most `n − 1` dimensions.
-fn refuse_noise(mixture: &Mixture, empty: &[bool], share: f64, n_rows: u64) -> Result<(), ModelError> {
+pub(crate) fn refuse_noise(mixture: &Mixture, empty: &[bool], share: f64, n_rows: u64) -> Result<(), ModelError> {
     let kind = mixture.covariance_type();
     let factors = match mixture.factors() {
         Factors::Full(all) => all.as_slice(),
         Factors::Tied(one) => std::slice::from_ref(one),
         Factors::Diag(_) | Factors::Spherical(_) => return Ok(()),
     };
-    let share = share.max(64.0 * (mixture.n_features() + 1) as f64 * f64::EPSILON);
     for (component, factor) in factors.iter().enumerate() {
         // An empty component kept its old covariance, which does not come from moments.
         if factors.len() == empty.len() && empty[component] {
             continue;
         }
         for column in 0..factor.dim() {
-            let row = factor.row(column);
-            let pivot = row[column] * row[column];
-            let variance: f64 = row.iter().map(|v| v * v).sum();
-            if pivot <= share * variance || (1..=column as u64 + 1).contains(&n_rows) {
+            if counts_as_noise(factor, column, share, n_rows) {
+                let pivot = factor.at(column, column) * factor.at(column, column);
                 return Err(ModelError::NotPositiveDefinite { component, column, pivot, kind });
             }
         }
     }
     Ok(())
+}
+
+/// Whether a pivot is within the rounding error of the moments; `share` is [`rounding_share`].
+pub(crate) fn counts_as_noise(factor: &Cholesky, column: usize, share: f64, n_rows: u64) -> bool {
+    let share = share.max(64.0 * (factor.dim() + 1) as f64 * f64::EPSILON);
+    let row = factor.row(column);
+    let pivot = row[column] * row[column];
+    let variance: f64 = row.iter().map(|v| v * v).sum();
+    pivot <= share * variance || (1..=column as u64 + 1).contains(&n_rows)
 }

@@ -154,7 +154,7 @@ impl Mixture {
         self.selected(order, self.weights.select(Axis(0), order))
     }
 
-    fn selected(&self, order: &[usize], weights: Array1<f64>) -> Result<Self, ModelError> {
+    pub(crate) fn selected(&self, order: &[usize], weights: Array1<f64>) -> Result<Self, ModelError> {
         if let Some(c) = order.iter().find(|&&c| c >= self.n_components()) {
             let must = "below the number of components";
             return Err(ModelError::Range { what: "component", value: c.to_string(), must });

@@ -40,9 +40,14 @@ pub struct FitSummary {
     pub engine: String,
     /// Precision of the data on the engine: `f32` or `f64`.
     pub precision: String,
-    /// Mean log-likelihood at each iteration's E-step.
+    /// Mean log-likelihood at each iteration's E-step; with a prior, plus the logarithm of its density over the total row
+    /// weight.
     #[serde(deserialize_with = "nulls_are_nan")]
     pub trace: Vec<f64>,
+    /// What the fit did beyond maximum likelihood, a line each: prior, floor, dropped components, fixed and shared parts,
+    /// labels. Empty for a plain fit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rules: Vec<String>,
 }
 
 fn null_is_nan<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {

@@ -140,6 +140,7 @@ const fn name(warning: &Warning) -> &'static str {
     match warning {
         Warning::NotConverged { .. } => "not-converged",
         Warning::FewerClusters { .. } => "fewer-clusters",
+        Warning::Dropped { .. } => "dropped",
         Warning::EmptyComponents { .. } => "empty-components",
         Warning::LikelihoodFell { .. } => "likelihood-fell",
         Warning::RegularisationDominates { .. } => "regularisation",

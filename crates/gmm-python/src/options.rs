@@ -1,9 +1,11 @@
 //! Conversion of the option dictionaries passed from Python.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
-use gmm_host::{Device, FitOptions, Init, default_threads};
-use gmm_model::{CovarianceType, Precision};
+use gmm_host::{Device, FitOptions, FitRule, Floor, Init, Prior, default_threads};
+use gmm_model::{CovarianceType, Precision, Starved};
+use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
 use crate::errors::raise;
@@ -71,9 +73,28 @@ impl<'py> FromPyObject<'_, 'py> for Fitting {
             precision: None,
             autotune: false,
             fast: false,
+            rule: from.get_item("rule").map_or_else(|_| Ok(FitRule::none()), |from| rule(&from))?,
         };
         Ok(Self { options })
     }
+}
+
+/// What a fit does beyond maximum likelihood: `{"prior": "conjugate" | None, "floor": float, "floor_relative": float,
+/// "drop_starved": float | None, "labels": int64 of shape (n,) | None}`; a negative label is unknown.
+fn rule(from: &Bound<'_, PyAny>) -> PyResult<FitRule> {
+    let labels = from.get_item("labels")?.extract::<Option<PyReadonlyArray1<'_, i64>>>()?;
+    let label = |label: &i64| usize::try_from(*label).ok();
+    let starved = from.get_item("drop_starved")?.extract::<Option<f64>>()?;
+    Ok(FitRule {
+        prior: if from.get_item("prior")?.is_none() { Prior::None } else { Prior::Conjugate },
+        floor: Floor {
+            absolute: from.get_item("floor")?.extract()?,
+            relative: from.get_item("floor_relative")?.extract()?,
+        },
+        starved: starved.map(|min_count| Starved { min_count, ..Starved::default() }),
+        labels: labels.map(|all| Arc::new(all.as_array().iter().map(label).collect())),
+        ..FitRule::none()
+    })
 }
 
 /// A covariance type, given by name.

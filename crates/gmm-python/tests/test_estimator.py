@@ -31,10 +31,12 @@ def test_scikit_learns_checks_for_every_kind(kind):
     assert [r["check_name"] for r in results if r["status"] in ("failed", "xfail")] == []
 
 
-def test_the_parameters_are_scikit_learns_and_five_more():
+def test_the_parameters_are_scikit_learns_and_ten_more():
     ours, theirs = GaussianMixture().get_params(), Original().get_params()
     assert {name: ours[name] for name in theirs} == theirs
-    assert set(ours) - set(theirs) == {"device", "precision", "n_jobs", "init_rows", "callback"}
+    more = {"device", "precision", "n_jobs", "init_rows", "callback"}
+    rule = {"prior", "floor", "floor_relative", "drop_starved", "labels"}
+    assert set(ours) - set(theirs) == more | rule
 
 
 def test_the_fast_precision_is_f32_where_nothing_is_faster(rows):

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::Saved;
 use crate::args::EngineArgs;
 use crate::exit::Failure;
+use crate::fit::rule::RuleArgs;
 use crate::output::Console;
 
 /// The version of this program.
@@ -50,6 +51,8 @@ pub(crate) struct FitRecord {
     precision: Option<String>,
     fast: bool,
     autotune: bool,
+    #[serde(default)]
+    pub(crate) rule: RuleArgs,
 }
 
 impl FitRecord {
@@ -67,7 +70,13 @@ impl FitRecord {
             precision: options.precision.map(|p| p.name().to_owned()),
             fast: options.fast,
             autotune: options.autotune,
+            rule: RuleArgs::default(),
         }
+    }
+
+    /// The same with a rule.
+    pub(crate) fn with_rule(self, rule: &RuleArgs) -> Self {
+        Self { rule: rule.clone(), ..self }
     }
 
     /// The options. A fit that began with a given mixture gets `mixture` in its place: it is past its start.
@@ -89,6 +98,7 @@ impl FitRecord {
             precision,
             fast: self.fast,
             autotune: self.autotune,
+            rule: self.rule.rule(self.k)?,
             ..FitOptions::new(self.k)
         })
     }
@@ -156,6 +166,14 @@ impl Saved {
             if is_given(id) {
                 self.agree(flag, &was, &is)?;
             }
+        }
+        if asked.rule != RuleArgs::default() && asked.rule != self.basis.fit.rule {
+            let file = self.display();
+            let why = format!(
+                "{file} was made with another prior, floor, or fixed or shared parts: leave these options out, or begin a \
+                 new fit without --resume"
+            );
+            return Err(Failure::Usage(why).into());
         }
         let any = self.state.running.as_ref().or(self.state.best.as_ref()).expect("a checkpoint has a run");
         let mut options = self.basis.fit.options(&any.run.mixture).with_context(|| self.display())?;

@@ -37,18 +37,21 @@ struct RestartRecord {
     trace: Vec<f64>,
     falls: Vec<(usize, f64)>,
     empty: Vec<usize>,
+    /// Iterations that dropped components.
+    #[serde(default)]
+    drops: Vec<usize>,
 }
 
 impl RestartRecord {
     fn of(restart: &Restart) -> Self {
         let Restart { index, empty_at_start, run } = restart;
-        let EmRun { trace, falls, empty, .. } = run.clone();
-        Self { index: *index, empty_at_start: *empty_at_start, trace, falls, empty }
+        let EmRun { trace, falls, empty, drops, .. } = run.clone();
+        Self { index: *index, empty_at_start: *empty_at_start, trace, falls, empty, drops }
     }
 
     fn with(self, mixture: Mixture) -> Restart {
-        let Self { index, empty_at_start, trace, falls, empty } = self;
-        let run = EmRun { trace, falls, empty, ..EmRun::new(mixture) };
+        let Self { index, empty_at_start, trace, falls, empty, drops } = self;
+        let run = EmRun { trace, falls, empty, drops, ..EmRun::new(mixture) };
         Restart { index, empty_at_start, run: EmRun { iterations: run.trace.len(), ..run } }
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gmm_model::{CovarianceType, SyntheticOptions, sample, synthetic};
+use gmm_model::{CovarianceType, SyntheticOptions, m_step, sample, synthetic};
 use ndarray::{Array2, ArrayView2};
 
 use super::*;
@@ -131,7 +131,9 @@ fn a_loop_on_a_device_goes_on_from_any_poll_to_the_same_bits() {
         assert_eq!(polls.last(), Some(&whole));
         for part in polls {
             ended_at_the_first += usize::from(part.iterations + 1 == whole.iterations);
-            let found = go_on(&mut rows(poll), part, &options, PROGRESS, &mut |_| ControlFlow::Continue(())).unwrap();
+            let found =
+                go_on(&mut rows(poll), part, &options, &Rule::default(), PROGRESS, &mut |_| ControlFlow::Continue(()))
+                    .unwrap();
             assert_eq!(found, whole, "poll {poll}, tol {tol}");
             runs += 1;
         }
@@ -145,7 +147,7 @@ fn an_observer_sees_each_iteration_of_a_continued_loop_once_and_can_end_it() {
         EmOptions { tol: 0.0, max_iter: 20, reg_covar: 1e-6, precision: Precision::F64, autotune: false, fast: false };
     let part = run(&mut rows(4), start(), &EmOptions { max_iter: 8, ..options }, 0, &mut |_| ControlFlow::Continue(()));
     let mut seen = Vec::new();
-    let whole = go_on(&mut rows(4), part.unwrap(), &options, PROGRESS, &mut |step| {
+    let whole = go_on(&mut rows(4), part.unwrap(), &options, &Rule::default(), PROGRESS, &mut |step| {
         seen.push(step.iteration);
         if step.iteration == 11 {
             step.finish();

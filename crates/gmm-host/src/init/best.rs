@@ -7,7 +7,7 @@ use gmm_model::{Draws, Mixture, Precision};
 
 use super::subsample::{self, RowSample};
 use super::{Init, Start, Tree};
-use crate::em::{self, EmOptions, EmRun};
+use crate::em::{self, EmOptions, EmRun, RestartProgress};
 use crate::{Error, Resident};
 
 /// Number of starts from rows drawn at random.
@@ -86,7 +86,10 @@ pub(super) fn best(
         };
         let run = first.and_then(|(mixture, empty)| {
             let resident = sampled.as_mut().map_or(&mut *rows, |some| &mut **some);
-            Ok((em::run(resident, mixture, &options, 0, &mut |_| ControlFlow::Continue(()))?, empty))
+            let progress = RestartProgress { index: 0, begun: 1, empty_at_start: empty, best: None };
+            let run = EmRun::new(mixture);
+            let run = em::go_on(resident, run, &options, start.rule, progress, &mut |_| ControlFlow::Continue(()))?;
+            Ok((run, empty))
         });
         let mut seen = StartReached {
             restart: 0,

@@ -3,6 +3,7 @@
 mod best;
 mod drawn;
 mod kmeans;
+mod labelled;
 mod subsample;
 mod tree;
 mod weighted;
@@ -10,10 +11,11 @@ mod weighted;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use gmm_model::{CovarianceType, Covariances, Draws, Mixture, ModelError, Statistics, m_step};
+use gmm_model::{CovarianceType, Covariances, Draws, Mixture, ModelError, Statistics};
 use ndarray::{Array1, Array2, Axis};
 
 use crate::em::{check, singular};
+use crate::rule::Rule;
 use crate::{Data, Error, Resident};
 
 pub use best::StartReached;
@@ -139,6 +141,8 @@ pub struct Start<'a> {
     pub reg_covar: f64,
     /// Number of rows on which [`k_means`] runs; `None` for its default. A [`Tree`] has at most 10000 of them.
     pub init_rows: Option<usize>,
+    /// What the M-step does beyond maximum likelihood.
+    pub(crate) rule: &'a Rule,
 }
 
 /// Returns the first mixture and the number of its components that have no rows.
@@ -165,7 +169,7 @@ pub(crate) fn reached(
     draws: &mut Draws,
     seen: &mut Vec<StartReached>,
 ) -> Result<(Mixture, usize), Error> {
-    let Start { data, kind, k, .. } = start;
+    let Start { data, kind, k, reg_covar, .. } = start;
     let statistics = match init {
         Init::Given(mixture) => return Ok((mixture.as_ref().clone(), 0)),
         Init::RandomRows => {
@@ -181,6 +185,11 @@ pub(crate) fn reached(
         }
         Init::KMeans | Init::KMeansPlusPlus => {
             let seeds_alone = *init == Init::KMeansPlusPlus;
+            if let Some(labelled) = &start.rule.labelled {
+                let sums = labelled::clusters(rows, start, labelled, seeds_alone, draws)?;
+                let step = start.rule.first_step(&sums, reg_covar).map_err(|e| singular(e, 0))?;
+                return Ok((step.mixture, step.empty.len()));
+            }
             let clusters = k_means(rows, data, start.shift, k, seeds_alone, start.init_rows, draws)?;
             rows.nearest(kind, clusters.centres.view())?
         }
@@ -203,7 +212,7 @@ fn of_tree(rows: &mut dyn Resident, start: Start<'_>, tree: &Tree) -> Result<(Mi
 
 fn first_mixture(statistics: &Statistics, start: Start<'_>) -> Result<(Mixture, usize), Error> {
     check(statistics, 0)?;
-    let step = m_step(statistics, start.reg_covar, None).map_err(|e| singular(e, 0))?;
+    let step = start.rule.first_step(statistics, start.reg_covar).map_err(|e| singular(e, 0))?;
     Ok((step.mixture, step.empty.len()))
 }
 
@@ -213,7 +222,7 @@ fn around_rows(rows: &mut dyn Resident, start: Start<'_>, chosen: &[usize]) -> R
     let centre = Array2::from_shape_vec((1, shift.len()), shift.to_vec()).expect("d values");
     let statistics = rows.nearest(kind, centre.view())?;
     check(&statistics, 0)?;
-    let whole = m_step(&statistics, reg_covar, None).map_err(|e| singular(e, 0))?.mixture;
+    let whole = start.rule.whole(&statistics, reg_covar).map_err(|e| singular(e, 0))?;
     let covariances = match whole.covariances() {
         Covariances::Full(a) => {
             Covariances::Full(ndarray::concatenate(Axis(0), &vec![a.view(); k]).expect("equal shapes"))

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use gmm_model::{Dataset, Draws, Mixture};
+use gmm_model::{Dataset, Draws, MStepRule, Mixture};
 
 use super::{OnlineFit, OnlineOptions, OnlineStep};
 use crate::em::EmRun;
@@ -63,6 +63,10 @@ pub fn fit_online(
 ) -> Result<Fit, Error> {
     let started = Instant::now();
     options.validate()?;
+    if !options.rule.is_none() {
+        let must = "the plain one for online EM, which averages statistics over many steps".to_owned();
+        return Err(Error::Option { option: "rule", value: "set".to_owned(), must });
+    }
     for (option, value) in [("batch", online.batch_rows.unwrap_or(1)), ("epochs", online.epochs)] {
         if value == 0 {
             return Err(Error::Option { option, value: "0".to_owned(), must: "at least 1".to_owned() });
@@ -100,7 +104,7 @@ pub fn fit_online(
     let place = (engine.name(), precision.name().to_owned());
     Ok(Fit {
         mixture: run.mixture.clone(),
-        summary: summary(&run, &evaluation, data.n_rows() as u64, options, place),
+        summary: summary(&run, &evaluation, data.n_rows() as u64, (options, &MStepRule::default()), place),
         storage: fit.storage().cloned().unwrap_or_else(|| storage(&run.mixture, precision)),
         warnings,
         elapsed: started.elapsed(),

@@ -48,7 +48,7 @@ _NOT_CONVERGED = (
 )
 
 
-def fit(model, X, sample_weight=None):
+def fit(model, X, sample_weight=None, labels=None):
     """Fit `model` to `X` and set its attributes.
 
     Parameters
@@ -57,6 +57,8 @@ def fit(model, X, sample_weight=None):
         Estimator with scikit-learn's parameters, already validated.
     X : ndarray of shape (n, d), float32 or float64, or OnGpu
     sample_weight : ndarray of shape (n,), float64, or None
+    labels : ndarray of shape (n,), int64, or None
+        Known components; -1 is unknown.
 
     Returns
     -------
@@ -65,7 +67,7 @@ def fit(model, X, sample_weight=None):
     """
     n_features = X.shape[1]
     _check_enough(model, X)
-    run = _Run(model, X, sample_weight)
+    run = _Run(model, X, sample_weight, labels)
     if model.warm_start and hasattr(model, "converged_"):
         found = run.go_on()
     else:
@@ -95,6 +97,11 @@ def fit(model, X, sample_weight=None):
 
 def partial_fit(model, X, sample_weight=None):
     """Make a step of online EM with the rows `X`, and set the attributes of `model`; takes and returns as :func:`fit`."""
+    if _rule(model, None) != _rule(None, None) or getattr(model, "labels", None) is not None:
+        raise ParameterError(
+            "partial_fit makes steps of maximum likelihood: prior, floor, floor_relative, drop_starved and labels must "
+            "have their defaults"
+        )
     run = _Run(model, X, sample_weight)
     state = getattr(model, "_online", None)
     if state is not None or hasattr(model, "converged_"):
@@ -125,8 +132,9 @@ def _check_enough(model, X):
 class _Run:
     """One call of `fit`: the data, the options, and the kinds of initialisation."""
 
-    def __init__(self, model, X, sample_weight):
+    def __init__(self, model, X, sample_weight, labels=None):
         self.model = model
+        self.rule = _rule(model, labels)
         self.rows = contiguous(X)
         self.weights = sample_weight
         self.place = place(model, X)
@@ -166,6 +174,7 @@ class _Run:
             "max_iter": model.max_iter,
             "reg_covar": model.reg_covar,
             "seed": self.seed,
+            "rule": self.rule,
         }
 
     @staticmethod
@@ -201,6 +210,38 @@ class _Run:
                 self.progress.tell(0, 1, first["trace"][0], change)
                 return first
         return self.start(start)
+
+
+def _rule(model, labels):
+    """What a fit does beyond maximum likelihood; scikit-learn's class has none of these parameters."""
+    return {
+        "prior": getattr(model, "prior", None),
+        "floor": getattr(model, "floor", 0.0),
+        "floor_relative": getattr(model, "floor_relative", 0.0),
+        "drop_starved": getattr(model, "drop_starved", None),
+        "labels": labels,
+    }
+
+
+def labels_of(model, y, n):
+    """The known component of each row, int64 of shape (n,) with -1 where it is unknown; None if labels are not used."""
+    if model.labels is None:
+        return None
+    if y is None:
+        raise ParameterError("labels='y', but y is None: give the component of each row, -1 where it is unknown")
+    given = np.asarray(to_host(y))
+    if given.shape != (n,):
+        raise ParameterError(f"y has shape {given.shape}, expected ({n},): the component of each row")
+    if given.dtype.kind not in "iufb" or not np.isfinite(given).all() or (given != np.floor(given)).any():
+        raise ParameterError("y must have whole numbers: the component of each row from 0, -1 where it is unknown")
+    outside = (given < -1) | (given >= model.n_components)
+    if outside.any():
+        at = int(np.argmax(outside))
+        raise ParameterError(
+            f"y[{at}] is {given[at]}: it must be a component from 0 to n_components - 1 = {model.n_components - 1}, or "
+            "-1 where it is unknown"
+        )
+    return given.astype(np.int64)
 
 
 @contextlib.contextmanager

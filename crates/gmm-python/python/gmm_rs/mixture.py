@@ -103,6 +103,27 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         a true value, the fit stops and keeps the best result so far, without a warning. If it raises, the fit stops and
         the estimator is unchanged.
 
+    prior : {'conjugate'}, default=None
+        'conjugate' maximises the posterior density under a conjugate prior instead of the likelihood: that of Fraley and
+        Raftery (2007), made from the data, as in mclust. Components cannot collapse onto a few rows, and the bounds
+        in `lower_bounds_` include the logarithm of the prior density over the total row weight. With this,
+        `floor`, `floor_relative` or `drop_starved` a fit of finite data always ends with a model.
+
+    floor : float, default=0.0
+        Smallest variance of a component in any direction, in squared units of the data.
+
+    floor_relative : float, default=0.0
+        Smallest variance of a component, as a fraction of the variance of each column.
+
+    drop_starved : float, default=None
+        Components whose rows count at most this, or whose weight is at most 1e-5, are dropped during the fit; the
+        fitted arrays then have fewer than `n_components` components. Kaldi uses 10.
+
+    labels : {'y'}, default=None
+        'y': `fit` takes from `y` the known component of each row, from 0, and -1 where it is unknown; labelled rows keep
+        their component. None: `y` is ignored, as in scikit-learn, so that a pipeline which passes its target to all
+        steps gets the same fit as before.
+
     Attributes
     ----------
     weights_ : ndarray of shape (k,)
@@ -178,6 +199,11 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         "n_jobs": [Integral, None],
         "init_rows": [Interval(Integral, 1, None, closed="left"), None],
         "callback": [callable, None],
+        "prior": [StrOptions({"conjugate"}), None],
+        "floor": [Interval(Real, 0.0, None, closed="left")],
+        "floor_relative": [Interval(Real, 0.0, None, closed="left")],
+        "drop_starved": [Interval(Real, 0.0, None, closed="left"), None],
+        "labels": [StrOptions({"y"}), None],
     }
 
     # The documentation link in scikit-learn's HTML representation. This project's pages have no public address, and
@@ -207,6 +233,11 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         n_jobs=None,
         init_rows=None,
         callback=None,
+        prior=None,
+        floor=0.0,
+        floor_relative=0.0,
+        drop_starved=None,
+        labels=None,
     ):
         self.n_components = n_components
         self.covariance_type = covariance_type
@@ -227,6 +258,11 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         self.n_jobs = n_jobs
         self.init_rows = init_rows
         self.callback = callback
+        self.prior = prior
+        self.floor = floor
+        self.floor_relative = floor_relative
+        self.drop_starved = drop_starved
+        self.labels = labels
 
     @classmethod
     @functools.cache
@@ -243,11 +279,12 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         X : array-like of shape (n, d)
             Rows. float32 and float64 arrays in row-major order are not copied; arrays on an NVIDIA GPU stay there.
 
-        y : Ignored
-            Not used, present for API consistency by convention.
+        y : array-like of shape (n,), default=None
+            Ignored unless ``labels='y'``: then the component of each row, from 0, and -1 where it is unknown.
 
         sample_weight : array-like of shape (n,), default=None
-            Row weights: a row of weight 2 counts as two equal rows, a row of weight 0 is ignored.
+            Row weights: a row of weight 2 counts as two equal rows, a row of weight 0 is ignored, which also trains on
+            a subset of the rows.
 
         Returns
         -------
@@ -260,7 +297,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
             If data or parameters are invalid (the message names row and column, or component), or if a covariance is
             singular (the message names component and column). All exception classes are in :mod:`gmm_rs.exceptions`.
         """
-        self._fit(X, sample_weight)
+        self._fit(X, y, sample_weight)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -306,8 +343,8 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         X : array-like of shape (n, d)
             Rows.
 
-        y : Ignored
-            Not used, present for API consistency by convention.
+        y : array-like of shape (n,), default=None
+            As for :meth:`fit`.
 
         sample_weight : array-like of shape (n,), default=None
             Row weights, as for :meth:`fit`.
@@ -317,11 +354,12 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         labels : ndarray of shape (n,)
             Most probable component of each row.
         """
-        return _inputs.like(X, _bridge.labels(self, self._fit(X, sample_weight)))
+        return _inputs.like(X, _bridge.labels(self, self._fit(X, y, sample_weight)))
 
-    def _fit(self, X, sample_weight):
+    def _fit(self, X, y, sample_weight):
         rows = _inputs.rows(self, X, reset=True, ensure_min_samples=2)
-        self.engine_ = _bridge.fit(self, rows, _inputs.weights(sample_weight, rows))
+        weights, labels = _inputs.weights(sample_weight, rows), _bridge.labels_of(self, y, rows.shape[0])
+        self.engine_ = _bridge.fit(self, rows, weights, labels)
         _bridge.as_given(self, X)
         return rows
 
@@ -461,7 +499,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         -------
         estimator : sklearn.mixture.GaussianMixture
             Without the parameters and attributes that only this class has (`device`, `precision`, `n_jobs`,
-            `init_rows`, `callback`, `engine_`).
+            `init_rows`, `callback`, `prior`, `floor`, `floor_relative`, `drop_starved`, `labels`, `engine_`).
         """
         return to_sklearn(self)
 

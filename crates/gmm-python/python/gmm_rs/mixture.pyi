@@ -32,6 +32,11 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
     n_jobs: int | None
     init_rows: int | None
     callback: Callable[[int, float], object] | None
+    prior: Literal["conjugate"] | None
+    floor: float
+    floor_relative: float
+    drop_starved: float | None
+    labels: Literal["y"] | None
 
     weights_: _Float
     means_: _Float
@@ -69,6 +74,11 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         n_jobs: int | None = None,
         init_rows: int | None = None,
         callback: Callable[[int, float], object] | None = None,
+        prior: Literal["conjugate"] | None = None,
+        floor: float = 0.0,
+        floor_relative: float = 0.0,
+        drop_starved: float | None = None,
+        labels: Literal["y"] | None = None,
     ) -> None: ...
     def fit(self, X: ArrayLike | _Table, y: object = None, sample_weight: ArrayLike | None = None) -> Self: ...
     def partial_fit(self, X: ArrayLike | _Table, y: object = None, sample_weight: ArrayLike | None = None) -> Self: ...

@@ -1,0 +1,139 @@
+//! Options of `gmm fit` beyond maximum likelihood: prior, floors, dropping, fixed and shared parts.
+
+use clap::Args;
+use gmm_host::{FitRule, Floor, Prior};
+use gmm_model::{FixedParts, Starved};
+use serde::{Deserialize, Serialize};
+
+use crate::exit::Failure;
+
+/// What a fit does beyond maximum likelihood. Stored in checkpoints.
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct RuleArgs {
+    /// Maximise the posterior density under a conjugate prior instead of the likelihood: that of Fraley and Raftery
+    /// (2007), made from the data, as in mclust. Components then cannot collapse onto a few rows
+    #[arg(
+        long,
+        value_name = "conjugate|none",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "conjugate",
+        value_parser = ["conjugate", "none"],
+        hide_possible_values = true,
+        help_heading = "Beyond maximum likelihood"
+    )]
+    prior: Option<String>,
+    /// Smallest variance of a component in any direction, in squared units of the data
+    #[arg(long, value_name = "V", allow_hyphen_values = true, help_heading = "Beyond maximum likelihood")]
+    floor: Option<f64>,
+    /// Smallest variance of a component, as a fraction of the variance of each column
+    #[arg(long, value_name = "F", allow_hyphen_values = true, help_heading = "Beyond maximum likelihood")]
+    floor_relative: Option<f64>,
+    /// Drop components whose rows count at most COUNT, or whose weight is at most 1e-5 (for Kaldi users:
+    /// --remove-low-count-gaussians) [COUNT if left out: 10]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "10",
+        help_heading = "Beyond maximum likelihood"
+    )]
+    drop_starved: Option<f64>,
+    /// Components that keep their weight in --init MODEL: indices from 0, or all
+    #[arg(long, value_name = "0,2|all", help_heading = "Beyond maximum likelihood")]
+    fix_weights: Option<String>,
+    /// Components that keep their mean in --init MODEL: indices from 0, or all
+    #[arg(long, value_name = "0,2|all", help_heading = "Beyond maximum likelihood")]
+    fix_means: Option<String>,
+    /// Components that keep their covariance in --init MODEL: indices from 0, or all
+    #[arg(long, value_name = "0,2|all", help_heading = "Beyond maximum likelihood")]
+    fix_covariances: Option<String>,
+    /// Components to update; the others keep all their parameters in --init MODEL
+    #[arg(
+        long,
+        value_name = "0,2",
+        conflicts_with_all = ["fix_weights", "fix_means", "fix_covariances"],
+        help_heading = "Beyond maximum likelihood"
+    )]
+    update_only: Option<String>,
+    /// Groups of components that share one covariance: '0,1;2,3', or all
+    #[arg(long, value_name = "0,1;2,3", help_heading = "Beyond maximum likelihood")]
+    share_covariance: Option<String>,
+}
+
+impl RuleArgs {
+    /// The rule of a fit of `k` components, without labels.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if a list is malformed.
+    pub(crate) fn rule(&self, k: usize) -> Result<FitRule, Failure> {
+        let list = |option: &str, text: &Option<String>| {
+            text.as_deref().map_or(Ok(Vec::new()), |text| components(text, k).map_err(|why| usage(option, text, why)))
+        };
+        let fixed = match &self.update_only {
+            Some(_) => FixedParts::all_but(&list("--update-only", &self.update_only)?, k),
+            None => FixedParts {
+                weights: list("--fix-weights", &self.fix_weights)?,
+                means: list("--fix-means", &self.fix_means)?,
+                covariances: list("--fix-covariances", &self.fix_covariances)?,
+            },
+        };
+        let groups = |text: &String| {
+            let of = |group| components(group, k).map_err(|why| usage("--share-covariance", text, why));
+            text.split(';').map(of).collect::<Result<Vec<_>, _>>()
+        };
+        Ok(FitRule {
+            prior: if self.prior.as_deref() == Some("conjugate") { Prior::Conjugate } else { Prior::None },
+            floor: Floor {
+                absolute: self.floor.unwrap_or_default(),
+                relative: self.floor_relative.unwrap_or_default(),
+            },
+            starved: self.drop_starved.map(|min_count| Starved { min_count, ..Starved::default() }),
+            fixed,
+            shared: self.share_covariance.as_ref().map_or(Ok(Vec::new()), groups)?,
+            labels: None,
+        })
+    }
+}
+
+fn usage(option: &str, text: &str, why: String) -> Failure {
+    Failure::Usage(format!("{option} '{text}': {why}"))
+}
+
+/// Parses indices of components, or `all`.
+fn components(text: &str, k: usize) -> Result<Vec<usize>, String> {
+    if text == "all" {
+        return Ok((0..k).collect());
+    }
+    let index = |word: &str| match word.trim().parse() {
+        Ok(c) if c < k => Ok(c),
+        Ok(_) => Err(format!("there are {k} components, from 0 to {}", k - 1)),
+        Err(_) => Err("it must be a list of component indices from 0, such as 0,2, or all".to_owned()),
+    };
+    text.split(',').map(index).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_components_are_indices_or_all() {
+        assert_eq!(components("0, 2", 3), Ok(vec![0, 2]));
+        assert_eq!(components("all", 3), Ok(vec![0, 1, 2]));
+        for text in ["3", "", "a", "0,,1", "-1"] {
+            assert!(components(text, 3).is_err(), "{text}");
+        }
+        let args = RuleArgs { share_covariance: Some("0,1;2,3".to_owned()), ..RuleArgs::default() };
+        assert_eq!(args.rule(4).unwrap().shared, [vec![0, 1], vec![2, 3]]);
+        assert!(RuleArgs::default().rule(4).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_update_of_chosen_components_fixes_the_others() {
+        let args = RuleArgs { update_only: Some("1".to_owned()), ..RuleArgs::default() };
+        assert_eq!(args.rule(3).unwrap().fixed, FixedParts::all_but(&[1], 3));
+    }
+}

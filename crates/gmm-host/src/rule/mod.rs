@@ -1,0 +1,155 @@
+//! What a fit does beyond maximum likelihood: the options, and the rule that they become for one data set.
+
+mod labels;
+mod resolved;
+
+use std::sync::Arc;
+
+use gmm_model::{ConjugatePrior, FixedParts, MStepRule, Starved};
+
+use crate::{Error, FitOptions, Init};
+
+pub(crate) use labels::separate;
+pub(crate) use resolved::{Expectation, Rule, of_data};
+
+/// What a fit does beyond maximum likelihood: prior, covariance floor, dropping of starved components, fixed and shared
+/// parts, labels. [`FitRule::none`] is the plain fit.
+///
+/// With a prior, a floor or dropping, a fit of finite data always ends with a model: a covariance that would not be
+/// positive definite gets variances of 2⁻⁴⁰ of the data's in the directions that it lacks
+/// ([`MStepRule::rescue`]), variances stay large enough that no row's squared distance overflows, and `f32` rows whose
+/// squares would overflow are stored in `f64`. What remains an error are values whose squares leave the range of `f64`
+/// (beyond about 1e150), and columns whose variances differ by more than its range.
+///
+/// With any rule the host makes the M-steps from the statistics of a pass, on every engine; a GPU's loop is not used.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FitRule {
+    /// The prior of means, covariances and weights.
+    pub prior: Prior,
+    /// The smallest variances.
+    pub floor: Floor,
+    /// Which components are dropped for lack of rows.
+    pub starved: Option<Starved>,
+    /// Parameters that keep the bits that they have in the start, which must be [`Init::Given`].
+    pub fixed: FixedParts,
+    /// Groups of components that share one covariance. Not for tied, where all do.
+    pub shared: Vec<Vec<usize>>,
+    /// The component of each row, `(n,)`, or `None` if it is not known. The likelihood of a labelled row is that of row
+    /// and label.
+    pub labels: Option<Arc<Vec<Option<usize>>>>,
+}
+
+/// The prior of a fit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Prior {
+    /// None: maximum likelihood.
+    #[default]
+    None,
+    /// The conjugate prior with the default of Fraley and Raftery (2007), from the data: see
+    /// [`ConjugatePrior::default_for`].
+    Conjugate,
+    /// A given conjugate prior.
+    Given(Box<ConjugatePrior>),
+}
+
+/// The smallest variances: in column `j`, the larger of `absolute` and `relative` times the variance of the data.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Floor {
+    /// In squared units of the data.
+    pub absolute: f64,
+    /// A fraction of the variance of each column.
+    pub relative: f64,
+}
+
+impl FitRule {
+    /// The plain fit: maximum likelihood.
+    pub const fn none() -> Self {
+        Self {
+            prior: Prior::None,
+            floor: Floor { absolute: 0.0, relative: 0.0 },
+            starved: None,
+            fixed: FixedParts { weights: Vec::new(), means: Vec::new(), covariances: Vec::new() },
+            shared: Vec::new(),
+            labels: None,
+        }
+    }
+
+    /// Whether this is the plain fit.
+    pub fn is_none(&self) -> bool {
+        *self == Self::none()
+    }
+
+    /// Whether a fit of finite data always ends with a model.
+    pub fn never_fails(&self) -> bool {
+        self.prior != Prior::None || self.floor != Floor::default() || self.starved.is_some()
+    }
+
+    /// Checks all that does not depend on the data.
+    pub(crate) fn validate(&self, options: &FitOptions) -> Result<(), Error> {
+        let refuse = |option, value: String, must: &str| Err(Error::Option { option, value, must: must.to_owned() });
+        for (option, value) in [("floor", self.floor.absolute), ("relative floor", self.floor.relative)] {
+            if !(value >= 0.0 && value.is_finite()) {
+                return refuse(option, value.to_string(), "finite and not negative");
+            }
+        }
+        let FitOptions { n_components: k, covariance_type: kind, .. } = *options;
+        let Self { fixed, shared, starved, .. } = self;
+        let without_data =
+            MStepRule { fixed: fixed.clone(), shared: shared.clone(), starved: *starved, ..MStepRule::default() };
+        without_data.check(kind, k, 0)?;
+        if !fixed.is_none() && !matches!(options.init, Init::Given(_)) {
+            return refuse("fixed parts", "set".to_owned(), "used with a given start, whose parameters they are");
+        }
+        let Some(labels) = &self.labels else { return Ok(()) };
+        if let Some(row) = labels.iter().position(|label| label.is_some_and(|c| c >= k)) {
+            let value = format!("{} in row {row}", labels[row].expect("a label"));
+            return refuse("label", value, "a component, from 0 to n_components - 1, or absent");
+        }
+        if starved.is_some() {
+            return refuse(
+                "dropping of starved components",
+                "on".to_owned(),
+                "used without labels, which name components",
+            );
+        }
+        if !matches!(options.init, Init::KMeans | Init::KMeansPlusPlus | Init::Given(_)) {
+            return refuse("init", format!("{:?}", options.init), "kmeans, kmeans++ or given parameters with labels");
+        }
+        Ok(())
+    }
+
+    /// One line for each part, for the record of a fit.
+    pub(crate) fn lines(&self, rule: &MStepRule) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(prior) = &rule.prior {
+            let from = if self.prior == Prior::Conjugate { " (Fraley and Raftery 2007)" } else { "" };
+            let ConjugatePrior { shrinkage, degrees_of_freedom, concentration, .. } = prior;
+            let dirichlet =
+                if *concentration == 1.0 { String::new() } else { format!(", concentration {concentration}") };
+            lines.push(format!(
+                "conjugate prior{from}: shrinkage {shrinkage}, degrees of freedom {degrees_of_freedom}{dirichlet}"
+            ));
+        }
+        let Floor { absolute, relative } = self.floor;
+        if absolute > 0.0 {
+            lines.push(format!("covariance floor {absolute}"));
+        }
+        if relative > 0.0 {
+            lines.push(format!("covariance floor {relative} of the variance of the data"));
+        }
+        if let Some(Starved { min_count, min_weight }) = self.starved {
+            lines.push(format!("starved components dropped: count at most {min_count} or weight at most {min_weight}"));
+        }
+        let FixedParts { weights, means, covariances } = &self.fixed;
+        for (what, all) in [("weights", weights), ("means", means), ("covariances", covariances)] {
+            if !all.is_empty() {
+                lines.push(format!("fixed {what} of components {all:?}"));
+            }
+        }
+        lines.extend(self.shared.iter().map(|group| format!("one covariance for components {group:?}")));
+        if let Some(labels) = &self.labels {
+            lines.push(format!("{} of {} rows labelled", labels.iter().flatten().count(), labels.len()));
+        }
+        lines
+    }
+}
