@@ -11,7 +11,7 @@ use crate::{shell, venv};
 pub(crate) const MATURIN: &str = "maturin>=1.9.4,<2";
 
 /// Packages that the tests need. scikit-learn's version is pinned, because every release adds estimator checks.
-const PACKAGES: [&str; 19] = [
+const PACKAGES: [&str; 20] = [
     MATURIN,
     "scikit-learn==1.9.1",
     "pytest",
