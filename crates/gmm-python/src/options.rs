@@ -71,6 +71,7 @@ impl<'py> FromPyObject<'_, 'py> for Fitting {
             precision: None,
             autotune: false,
             fast: false,
+            concurrent: true,
         };
         Ok(Self { options })
     }
