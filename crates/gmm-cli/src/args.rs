@@ -14,8 +14,8 @@ use gmm_model::{CovarianceType, Criterion, Precision, shown};
 use crate::output::{self, Console};
 use crate::progress::ProgressMode;
 use crate::{
-    add, bench, bootstrap, classify, completions, convert, distance, doctor, exit, fit, generate, loglik, man, matmul,
-    maximise, mcmc, merge, outliers, pass, plot, predict, regress, sample, score, select, show, split,
+    adapt, add, bench, bootstrap, classify, completions, convert, distance, doctor, exit, fit, generate, loglik, man,
+    matmul, maximise, mcmc, merge, outliers, pass, plot, predict, regress, sample, score, select, show, split,
 };
 
 const EXAMPLES: &str = "\
@@ -62,6 +62,7 @@ pub(crate) enum Command {
     Predict(predict::PredictArgs),
     Score(score::ScoreArgs),
     Pass(pass::PassArgs),
+    Adapt(adapt::AdaptArgs),
     Add(add::AddArgs),
     Maximise(maximise::MaximiseArgs),
     Loglik(loglik::LoglikArgs),

@@ -2,6 +2,7 @@
 //!
 //! Results go to standard output, everything else to standard error; [`exit`] lists the exit codes.
 
+mod adapt;
 mod add;
 mod args;
 mod bench;
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         Command::Predict(args) => predict::run(args, &console),
         Command::Score(args) => score::run(args, &console),
         Command::Pass(args) => pass::run(args, &console),
+        Command::Adapt(args) => adapt::run(args, &console),
         Command::Add(args) => add::run(args, &console),
         Command::Maximise(args) => maximise::run(args, &console),
         Command::Loglik(args) => loglik::run(args, &console),

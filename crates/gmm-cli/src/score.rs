@@ -1,13 +1,14 @@
 //! `gmm score`: the log-likelihood of rows under a model.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use gmm_data::Column;
-use gmm_host::{Evaluation, evaluate};
+use gmm_host::adapt::{RatioOptions, Speakers, Trial, Utterances, log_likelihood_ratios};
+use gmm_host::{CpuEngine, Evaluation, evaluate};
 use serde_json::{Value, json};
 
-use crate::args::{EngineArgs, InputArgs};
+use crate::args::{self, EngineArgs, InputArgs};
 use crate::output::{self, Console, is_stdio};
 use crate::{input, render};
 
@@ -17,7 +18,8 @@ Prints the log-likelihood, in total and per row; with --per-row, writes one colu
 Examples:
   gmm score model.json new.csv
   gmm score model.json new.csv --json | jq .mean_log_likelihood
-  gmm score model.json new.csv --per-row -o log_densities.npy";
+  gmm score model.json new.csv --per-row -o log_densities.npy
+  gmm score speaker.json new.csv --background ubm.json --top 5    mean log-likelihood ratio";
 
 /// Compute the log-likelihood of data under a model
 #[derive(Args)]
@@ -33,6 +35,20 @@ pub(crate) struct ScoreArgs {
     /// Write the log density of each row, as csv to standard output or to -o
     #[arg(long)]
     per_row: bool,
+    /// Print the mean log-likelihood ratio to this background model, of which MODEL is an adaptation: a line for each input
+    /// file
+    #[arg(long, value_name = "UBM", conflicts_with = "per_row")]
+    background: Option<PathBuf>,
+    /// Components of each row in the ratio: those of largest density under the background. Computed on the CPU
+    #[arg(
+        long,
+        value_name = "C",
+        default_value_t = 5,
+        value_parser = args::at_least_one,
+        allow_negative_numbers = true,
+        requires = "background"
+    )]
+    top: usize,
     #[command(flatten)]
     engine: EngineArgs,
     /// Output file of --per-row: csv, tsv, npy, parquet or arrow
@@ -44,6 +60,9 @@ pub(crate) struct ScoreArgs {
 }
 
 pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
+    if let Some(background) = &args.background {
+        return ratios(args, background, console);
+    }
     let to_stdout = args.per_row && args.output.as_deref().is_none_or(is_stdio);
     if to_stdout && args.json {
         let why = "--json and --per-row cannot both write to standard output: write --per-row to a file with -o";
@@ -86,6 +105,33 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
         ))?;
     }
     Ok(())
+}
+
+/// The ratio of each input file.
+fn ratios(args: &ScoreArgs, background: &Path, console: &Console) -> anyhow::Result<()> {
+    let source = args.input.source();
+    let background = input::model_beside(background, source)?;
+    let (model, data) = input::model_and_rows(&args.model, source, args.weights.as_deref(), console)?;
+    let parts: Vec<_> = data.parts().collect();
+    let precision = args.engine.precision().unwrap_or(data.rows().precision());
+    let utterances = Utterances { precision, ..Utterances::new(&data, &parts) };
+    let trials: Vec<Trial> = (0..parts.len()).map(|utterance| Trial { speaker: 0, utterance }).collect();
+    let (engine, options) = (CpuEngine::new(args.engine.threads)?, RatioOptions { top: args.top });
+    let speaker = Speakers::Mixtures(std::slice::from_ref(&model.mixture));
+    let found = log_likelihood_ratios(&engine, &background.mixture, &speaker, &utterances, &trials, &options)?;
+    if args.json {
+        let ratios: Vec<Value> =
+            found.iter().zip(&parts).map(|(v, rows)| json!({"ratio": v, "n_rows": rows.len()})).collect();
+        return Ok(output::print_json(&json!({"log_likelihood_ratios": ratios, "top": args.top}))?);
+    }
+    // Files without rows have no part; lines are then without names.
+    let files = source.files()?;
+    let named = files.len() == parts.len() && parts.len() > 1;
+    let line = |(i, v): (usize, &f64)| match named {
+        true => format!("{}  {}\n", render::short(*v), gmm_model::shown(&input::display(&files[i]))),
+        false => format!("{}\n", render::short(*v)),
+    };
+    Ok(output::print(&found.iter().enumerate().map(line).collect::<String>())?)
 }
 
 /// JSON has no infinities: a log-likelihood of −∞ is null.

@@ -22,6 +22,7 @@
 // Without the feature `cuda`, items that only the GPU engine uses are dead code.
 #![cfg_attr(not(feature = "cuda"), allow(dead_code))]
 
+pub mod adapt;
 mod blrt;
 mod bootstrap;
 #[cfg(feature = "cuda")]

@@ -18,6 +18,7 @@
 //! # Ok::<(), gmm_model::ModelError>(())
 //! ```
 
+pub mod adapt;
 mod cholesky;
 mod conditional;
 mod covariance;

@@ -5,6 +5,7 @@
 //! (`supervise.rs`), and errors become the classes of `gmm_rs.exceptions` (`errors.rs`). scikit-learn's interface is
 //! implemented in Python, under `python/gmm_rs`.
 
+mod adapt;
 mod bootstrap;
 mod components;
 mod device_array;
@@ -90,6 +91,16 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<statistics::Sums>()?;
     module.add_class::<statistics::Held>()?;
     module.add_function(wrap_pyfunction!(statistics::storage_of, module)?)?;
+    for function in [
+        wrap_pyfunction!(adapt::adapted, module)?,
+        wrap_pyfunction!(adapt::adapted_means, module)?,
+        wrap_pyfunction!(adapt::first_moments, module)?,
+        wrap_pyfunction!(adapt::linear, module)?,
+        wrap_pyfunction!(adapt::ratios, module)?,
+        wrap_pyfunction!(adapt::supervectors, module)?,
+    ] {
+        module.add_function(function)?;
+    }
     module.add_function(wrap_pyfunction!(structure::distances_of, module)?)?;
     module.add_function(wrap_pyfunction!(structure::divergence, module)?)?;
     module.add_function(wrap_pyfunction!(structure::tree, module)?)?;

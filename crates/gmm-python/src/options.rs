@@ -74,6 +74,7 @@ impl<'py> FromPyObject<'_, 'py> for Fitting {
             autotune: false,
             fast: false,
             rule: from.get_item("rule").map_or_else(|_| Ok(FitRule::none()), |from| rule(&from))?,
+            concurrent: true,
         };
         Ok(Self { options })
     }

@@ -18,6 +18,7 @@ mod passes;
 pub(crate) mod products;
 mod simd;
 mod terms;
+mod top;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ use simd::{Dispatch, Machine};
 use terms::{Terms, relative};
 
 pub(crate) use mixing::Mixing;
+pub(crate) use top::{TopPass, is_felt};
 
 /// Most mixtures evaluated per read of a block: with a few dozen, loading the block into the cache costs little.
 const SETS: usize = 64;

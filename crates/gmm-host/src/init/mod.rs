@@ -4,6 +4,7 @@ mod best;
 mod drawn;
 mod kmeans;
 mod labelled;
+mod mix_up;
 mod subsample;
 mod tree;
 mod weighted;
@@ -52,13 +53,18 @@ pub enum Init {
     /// [`KMeans`](Self::KMeans), and eight times [`RandomRows`](Self::RandomRows) (emEM). The iterations run on the same
     /// kind of sample as k-means.
     Best(Option<Arc<Tree>>),
+    /// One component for all rows, then twice as many and a few iterations of EM, until there are enough: as background
+    /// models are trained for speech (HTK's `MU`, Kaldi's `Split`). Nothing is random. Variances of kind diag and spherical
+    /// are kept above a hundredth of the data's on the way.
+    MixUp,
     /// The given mixture.
     Given(Box<Mixture>),
 }
 
 impl Init {
     /// The names accepted by [`FromStr`].
-    pub const WORDS: [&'static str; 7] = ["kmeans", "kmeans++", "random-rows", "random", "stride", "tree", "best"];
+    pub const WORDS: [&'static str; 8] =
+        ["kmeans", "kmeans++", "random-rows", "random", "stride", "tree", "best", "mix-up"];
 
     /// The name: one of [`WORDS`](Self::WORDS), or `given`.
     pub const fn name(&self) -> &'static str {
@@ -70,6 +76,7 @@ impl Init {
             Self::Stride => "stride",
             Self::Tree(_) => "tree",
             Self::Best(_) => "best",
+            Self::MixUp => "mix-up",
             Self::Given(_) => "given",
         }
     }
@@ -78,7 +85,7 @@ impl Init {
     /// that of the fit.
     pub fn is_deterministic(&self, n: usize, k: usize, init_rows: Option<usize>) -> bool {
         match self {
-            Self::Stride | Self::Given(_) | Self::Tree(Some(_)) => true,
+            Self::Stride | Self::MixUp | Self::Given(_) | Self::Tree(Some(_)) => true,
             Self::Tree(None) => tree::sample_size(n, k, init_rows) == n,
             _ => false,
         }
@@ -115,11 +122,12 @@ impl FromStr for Init {
             "stride" => Self::Stride,
             "tree" => Self::Tree(None),
             "best" => Self::Best(None),
+            "mix-up" => Self::MixUp,
             _ => {
                 return Err(ModelError::UnknownWord {
                     what: "initialisation",
                     word: text.to_owned(),
-                    choices: "kmeans, kmeans++, random-rows, random, stride, tree, best, or given parameters",
+                    choices: "kmeans, kmeans++, random-rows, random, stride, tree, best, mix-up, or given parameters",
                 });
             }
         })
@@ -200,6 +208,7 @@ pub(crate) fn reached(
         }
         Init::Tree(Some(tree)) => return of_tree(rows, start, tree),
         Init::Tree(None) => return of_tree(rows, start, &Tree::new(data, k, start.init_rows, draws)?),
+        Init::MixUp => return mix_up::mix_up(rows, start),
         Init::Best(tree) => return best::best(rows, start, tree.as_deref(), draws, seen),
     };
     first_mixture(&statistics, start)

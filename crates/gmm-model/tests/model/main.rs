@@ -1,5 +1,6 @@
 //! Tests of the public API of `gmm-model`, in one binary so that it links once.
 
+mod adaptation;
 mod bad_input;
 mod bad_numbers;
 mod closed_forms;

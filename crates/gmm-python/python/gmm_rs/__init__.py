@@ -14,7 +14,7 @@ A fitted model in three lines::
 `gmm_rs.select` chooses the number of components, and `gmm_rs.bootstrap` gives standard errors.
 `gmm_rs.load` and `gmm_rs.save` read and write the model files of the
 program ``gmm``. `gmm_rs.dask` fits data on a cluster, and `gmm_rs.steps` has the steps of which it is made.
-`gmm_rs.structure` merges, combines and splits components.
+`gmm_rs.structure` merges, combines and splits components, and `gmm_rs.adapt` adapts background models to speakers.
 """
 
 from importlib import import_module
@@ -37,6 +37,7 @@ _NAMES = {
 
 _MODULES = {
     "accel",
+    "adapt",
     "classification",
     "dask",
     "datasets",
@@ -64,6 +65,7 @@ __all__ = [
     "Statistics",
     "__version__",
     "accel",
+    "adapt",
     "bootstrap",
     "classification",
     "dask",

@@ -1,4 +1,5 @@
 from gmm_rs import accel as accel
+from gmm_rs import adapt as adapt
 from gmm_rs import classification as classification
 from gmm_rs import dask as dask
 from gmm_rs import datasets as datasets
@@ -37,6 +38,7 @@ __all__ = [
     "Statistics",
     "__version__",
     "accel",
+    "adapt",
     "bootstrap",
     "classification",
     "dask",

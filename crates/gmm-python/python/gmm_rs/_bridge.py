@@ -28,6 +28,7 @@ STARTS = {
     "random_from_data": "random-rows",
     "tree": "tree",
     "best": "best",
+    "mix-up": "mix-up",
 }
 
 _ILL_DEFINED = (

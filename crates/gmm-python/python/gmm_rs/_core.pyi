@@ -22,6 +22,8 @@ __all__ = [
     "Statistics",
     "Unconstrained",
     "__version__",
+    "adapted",
+    "adapted_means",
     "bootstrap",
     "check_pointwise_memory",
     "concerns",
@@ -30,8 +32,10 @@ __all__ = [
     "divergence",
     "engine",
     "evaluate_there",
+    "first_moments",
     "fit",
     "labels",
+    "linear",
     "log_densities",
     "mcmc",
     "memory_size",
@@ -39,6 +43,7 @@ __all__ = [
     "mixture",
     "outlier_threshold",
     "partial_fit",
+    "ratios",
     "read_model",
     "read_tables",
     "region_threshold",
@@ -54,6 +59,7 @@ __all__ = [
     "split_of",
     "storage",
     "summary",
+    "supervectors",
     "synthetic",
     "table",
     "tree",
@@ -249,6 +255,28 @@ def summary(draws: _Draws) -> list[_Line]: ...
 def concerns(draws: _Draws, diverging: int) -> list[tuple[Literal["unjudged", "apart", "few", "diverging"], str]]: ...
 def check_pointwise_memory(bytes: int) -> None: ...
 def write_draws(path: str | PathLike[str], draws: _Draws, stats: dict[str, NDArray[Any]]) -> None: ...
+def adapted(
+    rows: _Rows,
+    given: _Parameters,
+    place: _Place,
+    relevance: tuple[float | None, float | None, float | None],
+    rule: str,
+    weights: _Float | None = None,
+) -> _Mixture: ...
+def adapted_means(
+    rows: _Rows, given: _Parameters, place: _Place, ends: list[int], relevance: float
+) -> _Float: ...
+def first_moments(rows: _Rows, given: _Parameters, place: _Place, ends: list[int]) -> tuple[_Float, _Float]: ...
+def ratios(
+    rows: _Rows,
+    given: _Parameters,
+    place: _Place,
+    ends: list[int],
+    speakers: tuple[_Float | None, list[_Parameters]],
+    trials: tuple[list[tuple[int, int]], int],
+) -> _Float: ...
+def supervectors(given: _Parameters, means: _Float, normalised: bool) -> _Float: ...
+def linear(given: _Parameters, means: _Float, first: _Float, totals: _Float | None = None) -> _Float: ...
 def distances_of(given: _Parameters, by: str) -> _Float: ...
 def divergence(f: _Parameters, g: _Parameters, draws: int, seed: int) -> tuple[float, float, float, float]: ...
 def tree(given: _Parameters, by: str) -> dict[str, Any]: ...

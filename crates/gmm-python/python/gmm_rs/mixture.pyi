@@ -19,7 +19,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
     reg_covar: float
     max_iter: int
     n_init: int
-    init_params: Literal["kmeans", "k-means++", "random", "random_from_data", "tree", "best"]
+    init_params: Literal["kmeans", "k-means++", "random", "random_from_data", "tree", "best", "mix-up"]
     weights_init: ArrayLike | None
     means_init: ArrayLike | None
     precisions_init: ArrayLike | None
@@ -61,7 +61,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         reg_covar: float = 1e-6,
         max_iter: int = 100,
         n_init: int = 1,
-        init_params: Literal["kmeans", "k-means++", "random", "random_from_data", "tree", "best"] = "kmeans",
+        init_params: Literal["kmeans", "k-means++", "random", "random_from_data", "tree", "best", "mix-up"] = "kmeans",
         weights_init: ArrayLike | None = None,
         means_init: ArrayLike | None = None,
         precisions_init: ArrayLike | None = None,

@@ -30,7 +30,7 @@ def select(
     *,
     covariance_type: _Kind | Iterable[_Kind] = "full",
     criterion: _Criterion = "bic",
-    init_params: Literal["kmeans", "k-means++", "random", "random_from_data", "tree", "best"] = "kmeans",
+    init_params: Literal["kmeans", "k-means++", "random", "random_from_data", "tree", "best", "mix-up"] = "kmeans",
     n_init: int = 1,
     tol: float = 1e-3,
     max_iter: int = 100,

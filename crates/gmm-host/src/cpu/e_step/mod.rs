@@ -79,6 +79,27 @@ fn log_joint<T: Real, W: Words<T>>(
     }
 }
 
+/// Log joint densities of the first `rows` rows of a tile, a multiple of `WIDE * LANES`, for callers that need neither
+/// responsibilities nor their sums.
+#[inline(always)]
+pub(crate) fn log_joint_of_rows<T: Real, W: Words<T>>(
+    w: W,
+    terms: &Terms<T>,
+    x: &[T],
+    rows: usize,
+    joint: &mut [T],
+    distances: &mut [T],
+    scratch: &mut [T],
+) {
+    let (k, d) = (terms.k, terms.d);
+    assert!(x.len() >= d * STRIDE && joint.len() >= k * STRIDE && scratch.len() >= 2 * d * STRIDE);
+    assert!(rows <= BLOCK && rows.is_multiple_of(WIDE * W::LANES));
+    let step = resident_rows::<T, W>(d);
+    for first in (0..rows).step_by(step) {
+        log_joint(w, terms, x, first..rows.min(first + step), joint, distances, scratch);
+    }
+}
+
 /// Number of rows whose columns all fit into half of a 32 KiB L1 cache: they stay there while all components are
 /// processed.
 #[inline(always)]

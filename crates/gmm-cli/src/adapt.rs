@@ -1,0 +1,155 @@
+//! `gmm adapt`: moves a background model towards the rows of speakers.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use gmm_data::{ModelFile, Table};
+use gmm_host::adapt::{Utterances, adapt_many};
+use gmm_model::Mixture;
+use gmm_model::adapt::{AdaptOptions, AdaptRule, Supervector, supervector};
+use ndarray::Array2;
+
+use crate::args::{self, EngineArgs, InputArgs};
+use crate::exit::Failure;
+use crate::input;
+use crate::output::{self, Console, is_stdio};
+
+const EXAMPLES: &str = "\
+Each component moves towards the rows that it is responsible for, as far as their number supports it (maximum a \
+posteriori adaptation; Reynolds, Quatieri and Dunn 2000). Every input file is a speaker: with several of them, -o is a \
+folder, which gets a model for each.
+
+Examples:
+  gmm adapt ubm.json speaker.npy -o speaker.json
+  gmm adapt ubm.json speaker.npy -o speaker.json --adapt means,variances,weights --relevance 10
+  gmm adapt ubm.json a.npy b.npy c.npy -o speakers/
+  gmm adapt ubm.json a.npy b.npy c.npy --supervectors means.npy --normalised
+  gmm score speaker.json new.npy --background ubm.json --top 5";
+
+/// Adapt a background model to the rows of one speaker or many
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct AdaptArgs {
+    /// Background model: json or safetensors; - is standard input
+    model: PathBuf,
+    #[command(flatten)]
+    input: InputArgs,
+    /// Column of row weights: a row of weight 2 counts twice
+    #[arg(long, value_name = "COLUMN")]
+    weights: Option<String>,
+    /// Relevance factor: the weight of rows at which a component is halfway between the background and the rows
+    #[arg(long, value_name = "R", default_value = "16", allow_hyphen_values = true)]
+    relevance: f64,
+    /// What is adapted: means, variances, weights
+    #[arg(
+        long,
+        value_name = "WHAT,..",
+        value_delimiter = ',',
+        default_value = "means",
+        value_parser = ["means", "variances", "weights"]
+    )]
+    adapt: Vec<String>,
+    /// Rule for variances and weights: reynolds (as in bob) or kaldi
+    #[arg(long, value_name = "RULE", default_value = "reynolds", value_parser = args::words::<AdaptRule>(&["reynolds", "kaldi"]))]
+    rule: AdaptRule,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Output model: json or safetensors; for several input files, a folder, which is created if it does not exist
+    #[arg(short, long, value_name = "MODEL", required_unless_present = "supervectors")]
+    output: Option<PathBuf>,
+    /// Write the adapted means, one row of k*d numbers for each input file: csv, tsv, npy, parquet or arrow
+    #[arg(long, value_name = "OUT")]
+    supervectors: Option<PathBuf>,
+    /// Supervectors less those of the background, in standard deviations and times the roots of the weights (Campbell,
+    /// Sturim and Reynolds 2006)
+    #[arg(long, requires = "supervectors")]
+    normalised: bool,
+}
+
+pub(crate) fn run(args: &AdaptArgs, console: &Console) -> anyhow::Result<()> {
+    let files = args.input.source().files()?;
+    let outputs = outputs(args, &files)?;
+    let options = options(args)?;
+    let (model, data, opened) = input::model_rows_and_engine(
+        (&args.model, args.input.source()),
+        args.weights.as_deref(),
+        &args.engine,
+        console,
+    )?;
+    let speakers: Vec<Range<usize>> = data.parts().collect();
+    if speakers.len() != files.len() {
+        let why = format!("{} of the {} files have rows: leave the others out", speakers.len(), files.len());
+        return Err(Failure::BadData(why).into());
+    }
+    let precision = args.engine.precision().unwrap_or(data.rows().precision());
+    let utterances = Utterances { precision, ..Utterances::new(&data, &speakers) };
+    let adapted = adapt_many(opened.engine.as_ref(), &model.mixture, &utterances, &options)?;
+    if let Some(path) = &args.supervectors {
+        let form = if args.normalised { Supervector::Normalised } else { Supervector::Mean };
+        write_supervectors(path, &adapted, &model.mixture, form)?;
+    }
+    let ModelFile { feature_names, storage, .. } = model;
+    for (path, mixture) in outputs.iter().zip(adapted) {
+        let new =
+            ModelFile { feature_names: feature_names.clone(), storage: storage.clone(), ..ModelFile::from(mixture) };
+        output::write_model(path, &new)?;
+        console.note(|| format!("wrote {}", path.display()));
+    }
+    Ok(())
+}
+
+fn options(args: &AdaptArgs) -> Result<AdaptOptions, Failure> {
+    let of = |what: &str| args.adapt.iter().any(|word| word == what).then_some(args.relevance);
+    let options =
+        AdaptOptions { means: of("means"), variances: of("variances"), weights: of("weights"), rule: args.rule };
+    options.validate().map_err(|error| Failure::Usage(error.to_string()))?;
+    Ok(options)
+}
+
+/// The model files, one for each input file; none without `-o`. Checks that they can be written, and do not replace the
+/// inputs or one another.
+fn outputs(args: &AdaptArgs, files: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let inputs = input::with_model(files, &args.model);
+    if let Some(path) = &args.supervectors {
+        output::check_table_path(path)?;
+        output::check_apart(path, &inputs)?;
+    }
+    let Some(path) = &args.output else { return Ok(Vec::new()) };
+    if files.len() < 2 {
+        output::check_model_path(path)?;
+        output::check_apart(path, &input::with_model(files, Path::new("")))?;
+        return Ok(vec![path.clone()]);
+    }
+    if is_stdio(path) || output::is_model_path(path) {
+        let why = format!("{} files are as many speakers: -o must be a folder for their models", files.len());
+        return Err(Failure::Usage(why).into());
+    }
+    let mut all: Vec<PathBuf> = Vec::with_capacity(files.len());
+    for file in files {
+        let stem = file.file_stem().unwrap_or(file.as_os_str());
+        let mut name = stem.to_owned();
+        name.push(".json");
+        let to = path.join(name);
+        if all.contains(&to) {
+            let why = format!("two input files have the name {}: their models would be one file", stem.display());
+            return Err(Failure::Usage(why).into());
+        }
+        output::check_apart(&to, &inputs)?;
+        all.push(to);
+    }
+    std::fs::create_dir_all(path).map_err(|error| output::file_error(path, gmm_data::Problem::from(error)))?;
+    Ok(all)
+}
+
+fn write_supervectors(path: &Path, adapted: &[Mixture], background: &Mixture, form: Supervector) -> anyhow::Result<()> {
+    let (k, d) = background.means().dim();
+    let mut values = Vec::with_capacity(adapted.len() * k * d);
+    for one in adapted {
+        values.extend(supervector(one.means(), background, form)?);
+    }
+    let names = (0..k).flat_map(|c| (0..d).map(move |j| format!("m{c}_{j}"))).collect();
+    let values = Array2::from_shape_vec((adapted.len(), k * d), values).expect("k*d of each");
+    let _whole = output::hold(path);
+    Ok(gmm_data::write_table(path, &Table::with_names(values, names)?)?)
+}

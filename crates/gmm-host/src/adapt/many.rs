@@ -1,0 +1,155 @@
+//! Statistics of many utterances under one mixture, and adaptations to each.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use gmm_model::adapt::{AdaptOptions, adapt, adapted_means};
+use gmm_model::{CovarianceType, Mixture, Precision, Statistics};
+use ndarray::{Array2, Array3, Axis};
+
+use super::Utterances;
+use crate::cpu::TopPass;
+use crate::{CpuEngine, Engine, Error, PassRows, memory, shift, steps};
+
+/// `map` of the statistics of every utterance under `background`, in the order of the utterances. Statistics are dropped
+/// after `map`, so those of thousands of utterances, of `k (2 d + 1)` numbers and more each, need not fit into memory.
+///
+/// An utterance has the bits of a [`pass`](crate::pass()) over its rows in the same storage. A CPU with several threads
+/// passes over as many short utterances at the same time, and several GPUs over one each; one GPU over one after another.
+///
+/// # Errors
+/// [`Error::Features`] if `d` differs; [`Error::Option`] with the first utterance that has no rows; the first error of
+/// `map`; [`Error::Memory`]; any error of the device.
+///
+/// Cost: one pass over the rows of all utterances, and one load of each.
+pub fn utterance_statistics<A: Send>(
+    engine: &dyn Engine,
+    background: &Mixture,
+    utterances: &Utterances<'_>,
+    map: &(dyn Fn(usize, Statistics) -> Result<A, Error> + Sync),
+) -> Result<Vec<A>, Error> {
+    utterances.check(background)?;
+    let storage = steps::storage(background, engine.precision(utterances.precision));
+    let count = utterances.rows.len();
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let done: Mutex<Vec<Option<Result<A, Error>>>> = Mutex::new((0..count).map(|_| None).collect());
+    let work = |part: &dyn Engine| {
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            if i >= count || failed.load(Ordering::Relaxed) {
+                return;
+            }
+            let rows = utterances.data.part(utterances.rows[i].clone());
+            let passed = PassRows::new(part, &rows, &storage).and_then(|mut rows| rows.pass(background));
+            let result = passed.and_then(|statistics| map(i, statistics));
+            failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            done.lock().unwrap_or_else(PoisonError::into_inner)[i] = Some(result);
+        }
+    };
+    let most = utterances.rows.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
+    if count < 2 || !engine.concurrently((most, background.n_features()), &work) {
+        work(engine);
+    }
+    // Utterances are begun in order, so none is missing before the first error.
+    done.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
+}
+
+/// As [`utterance_statistics`], with responsibilities among the `top` components of largest density of each row alone, as
+/// with Kaldi's Gaussian selection (`gmm-gselect`). The log-likelihood is that of those components.
+///
+/// # Errors
+/// As for [`utterance_statistics`]; [`Error::Option`] if `top` is 0, or the kind is neither diag nor spherical.
+///
+/// Cost: all densities of every row, but the exponentials and moments of `top` components only: with 30 of 1024 about half of
+/// the time of a whole pass.
+pub fn top_statistics<A: Send>(
+    engine: &CpuEngine,
+    background: &Mixture,
+    utterances: &Utterances<'_>,
+    top: usize,
+    map: &(dyn Fn(usize, Statistics) -> Result<A, Error> + Sync),
+) -> Result<Vec<A>, Error> {
+    utterances.check(background)?;
+    check_top(top)?;
+    let kind = background.covariance_type();
+    if !matches!(kind, CovarianceType::Diag | CovarianceType::Spherical) {
+        let must = "diag or spherical for statistics of the largest components".to_owned();
+        return Err(Error::Option { option: "kind", value: kind.to_string(), must });
+    }
+    let shift = shift::of_mixture(background);
+    let wide = shift::is_felt(background, &shift, utterances.precision);
+    let count = top.min(background.n_components());
+    let pass = TopPass { engine, data: utterances.data, utterances: utterances.rows, background, shift, count };
+    match utterances.precision {
+        Precision::F32 if !wide => pass.statistics::<f32, _>(map),
+        _ => pass.statistics::<f64, _>(map),
+    }
+}
+
+pub(super) fn check_top(top: usize) -> Result<(), Error> {
+    if top > 0 {
+        return Ok(());
+    }
+    Err(Error::Option { option: "top", value: "0".to_owned(), must: "at least 1 component".to_owned() })
+}
+
+/// The mixture [adapted](adapt) to each utterance.
+///
+/// # Errors
+/// As for [`utterance_statistics`] and [`adapt`].
+///
+/// ```
+/// use gmm_host::adapt::{Utterances, adapt_many};
+/// use gmm_host::CpuEngine;
+/// use gmm_model::adapt::AdaptOptions;
+/// use gmm_model::{Covariances, Dataset, Mixture};
+/// use ndarray::array;
+///
+/// let background = Mixture::new(array![1.0], array![[0.0]], Covariances::Diag(array![[1.0]]))?;
+/// let rows = Dataset::new(array![[4.0], [4.0], [-2.0]])?;
+/// let speakers = Utterances::new(&rows, &[0..2, 2..3]);
+/// let options = AdaptOptions { means: Some(2.0), ..AdaptOptions::default() };
+/// let adapted = adapt_many(&CpuEngine::new(1)?, &background, &speakers, &options)?;
+/// assert_eq!(adapted[0].means(), array![[2.0]]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn adapt_many(
+    engine: &dyn Engine,
+    background: &Mixture,
+    utterances: &Utterances<'_>,
+    options: &AdaptOptions,
+) -> Result<Vec<Mixture>, Error> {
+    options.validate()?;
+    utterance_statistics(engine, background, utterances, &|_, statistics| {
+        // The engine does not record the mixture, and its passes were under this one.
+        Ok(adapt(background, &Statistics { mixture: 0, ..statistics }, options)?)
+    })
+}
+
+/// The adapted means of each utterance, `(s, k, d)`: supervectors, one per row.
+///
+/// # Errors
+/// As for [`utterance_statistics`]; [`Error::Memory`] before `s k d` numbers are allocated.
+pub fn adapted_means_of_many(
+    engine: &dyn Engine,
+    background: &Mixture,
+    utterances: &Utterances<'_>,
+    relevance: f64,
+) -> Result<Array3<f64>, Error> {
+    AdaptOptions { means: Some(relevance), ..AdaptOptions::default() }.validate()?;
+    let (k, d) = background.means().dim();
+    let count = utterances.rows.len();
+    memory::check("the adapted means", 16 * count as u128 * k as u128 * d as u128)?;
+    let each = utterance_statistics(engine, background, utterances, &|_, statistics| {
+        Ok(adapted_means(background, &Statistics { mixture: 0, ..statistics }, relevance)?)
+    })?;
+    Ok(stacked(&each, (k, d)))
+}
+
+/// Arrays `(k, d)` as one, `(s, k, d)`.
+fn stacked(each: &[Array2<f64>], (k, d): (usize, usize)) -> Array3<f64> {
+    let mut all = Array3::zeros((each.len(), k, d));
+    all.axis_iter_mut(Axis(0)).zip(each).for_each(|(mut to, one)| to.assign(one));
+    all
+}

@@ -1,0 +1,137 @@
+//! Selected components of many utterances: how their rows are divided among threads.
+
+use std::ops::Range;
+
+use gmm_model::{Dataset, Mixture, Statistics};
+use ndarray::{ArrayView3, Axis};
+use rayon::prelude::*;
+
+use super::super::CpuEngine;
+use super::super::layout::{BLOCK, Layout};
+use super::super::simd::Dispatch;
+use super::super::terms::Terms;
+use super::{TopParameters, TopRows};
+use crate::adapt::{Speakers, Trial};
+use crate::{Error, memory};
+
+/// Most rows of a piece: an utterance with more is divided, so that one long utterance occupies all threads. The workspace
+/// of a piece, `k` densities of 256 rows, is then small beside its work.
+const MOST_ROWS: usize = 8 * BLOCK;
+
+/// Rows of one utterance.
+struct Piece {
+    utterance: usize,
+    rows: Range<usize>,
+}
+
+fn pieces(utterances: &[Range<usize>]) -> Vec<Piece> {
+    let of = |(utterance, rows): (usize, &Range<usize>)| {
+        let end = rows.end;
+        rows.clone().step_by(MOST_ROWS).map(move |first| Piece { utterance, rows: first..end.min(first + MOST_ROWS) })
+    };
+    utterances.iter().enumerate().flat_map(of).collect()
+}
+
+/// Rows, the mixture that selects components, and how many.
+pub(crate) struct TopPass<'a> {
+    pub(crate) engine: &'a CpuEngine,
+    pub(crate) data: &'a Dataset,
+    pub(crate) utterances: &'a [Range<usize>],
+    pub(crate) background: &'a Mixture,
+    /// Subtracted from rows and means, `(d,)`.
+    pub(crate) shift: Vec<f64>,
+    /// From 1 to `k`.
+    pub(crate) count: usize,
+}
+
+impl TopPass<'_> {
+    /// Calls `run` with the rows of every piece, on all threads; results are in the order of the pieces.
+    fn each<T: Dispatch, A: Send>(
+        &self,
+        pieces: &[Piece],
+        run: impl Fn(&Piece, &TopRows<T>) -> A + Sync,
+    ) -> Result<Vec<A>, Error> {
+        let terms = Terms::<T>::new(self.background, &self.shift);
+        let CpuEngine { pool, machine, .. } = self.engine;
+        let (k, bytes) = (self.background.n_components(), size_of::<T>());
+        memory::check("the densities of every thread", (2 * k * 272 * bytes * self.engine.threads()) as u128)?;
+        let of = |piece: &Piece| {
+            let layout = Layout::<T>::new(&self.data.part(piece.rows.clone()), &self.shift, u128::MAX)?;
+            Ok(run(piece, &TopRows::new(*machine, &layout, &terms, self.count)))
+        };
+        pool.install(|| pieces.par_iter().map(of).collect())
+    }
+
+    /// The mean over the rows of `ln p(x | speaker) − ln p(x | background)` of each trial, `(trials.len(),)`.
+    pub(crate) fn ratios<T: Dispatch>(&self, speakers: &Speakers<'_>, trials: &[Trial]) -> Result<Vec<f64>, Error> {
+        let machine = self.engine.machine;
+        let mut of_utterance: Vec<Vec<usize>> = vec![Vec::new(); self.utterances.len()];
+        trials.iter().enumerate().for_each(|(at, trial)| of_utterance[trial.utterance].push(at));
+        let mut pieces = pieces(self.utterances);
+        pieces.retain(|piece| !of_utterance[piece.utterance].is_empty());
+        let background = TopParameters::<T>::new(self.background, &self.shift);
+        let found = self.each::<T, _>(&pieces, |piece, rows| {
+            let here = rows.log_likelihood(machine, &background);
+            let score = |own: &mut TopParameters<'_, T>, at: &usize| match speakers {
+                Speakers::Means(means) => {
+                    own.move_to(means.index_axis(Axis(0), trials[*at].speaker), &self.shift);
+                    rows.log_likelihood(machine, own) - here
+                }
+                Speakers::Mixtures(all) => {
+                    let own = TopParameters::new(&all[trials[*at].speaker], &self.shift);
+                    rows.log_likelihood(machine, &own) - here
+                }
+            };
+            let differences: Vec<f64> =
+                of_utterance[piece.utterance].par_iter().map_init(|| background.clone(), score).collect();
+            (rows.total_weight(), differences)
+        })?;
+        let (mut sums, mut weights) = (vec![0.0; trials.len()], vec![0.0; self.utterances.len()]);
+        for (piece, (weight, differences)) in pieces.iter().zip(found) {
+            weights[piece.utterance] += weight;
+            of_utterance[piece.utterance].iter().zip(differences).for_each(|(&at, v)| sums[at] += v);
+        }
+        Ok(sums.iter().zip(trials).map(|(sum, trial)| sum / weights[trial.utterance]).collect())
+    }
+
+    /// `map` of the statistics of every utterance, with responsibilities among the selected components.
+    pub(crate) fn statistics<T: Dispatch, A: Send>(
+        &self,
+        map: &(dyn Fn(usize, Statistics) -> Result<A, Error> + Sync),
+    ) -> Result<Vec<A>, Error> {
+        let machine = self.engine.machine;
+        let background = TopParameters::<T>::new(self.background, &self.shift);
+        // An utterance is one task, since its statistics may be large: `k (2 d + 1)` numbers.
+        let whole: Vec<Piece> = self
+            .utterances
+            .iter()
+            .enumerate()
+            .map(|(utterance, rows)| Piece { utterance, rows: rows.clone() })
+            .collect();
+        let of = |piece: &Piece, rows: &TopRows<T>| {
+            let mut statistics = Statistics::of_no_rows(self.background);
+            rows.add_to(machine, &background, &mut statistics);
+            map(piece.utterance, statistics)
+        };
+        self.each::<T, _>(&whole, of)?.into_iter().collect()
+    }
+}
+
+/// Whether means are so far from the shift that rounding them to `f32` there is large against the background's standard
+/// deviations, as [`shift::is_felt`](crate::shift::is_felt) has it for a mixture.
+pub(crate) fn is_felt(means: ArrayView3<'_, f64>, background: &Mixture, shift: &[f64]) -> bool {
+    let most = 2f64.powi(24 - 13);
+    let deviations: Vec<f64> = match background.factors() {
+        gmm_model::Factors::Diag(sd) => sd.iter().copied().collect(),
+        gmm_model::Factors::Spherical(sd) => sd.iter().flat_map(|v| std::iter::repeat_n(*v, shift.len())).collect(),
+        gmm_model::Factors::Full(all) => all.iter().flat_map(|l| (0..l.dim()).map(|j| l.at(j, j))).collect(),
+        gmm_model::Factors::Tied(l) => {
+            (0..background.n_components()).flat_map(|_| (0..l.dim()).map(|j| l.at(j, j))).collect()
+        }
+    };
+    let far = |one: ndarray::ArrayView2<'_, f64>| {
+        let means = one.into_iter().zip(shift.iter().cycle()).zip(&deviations);
+        means.into_iter().any(|((m, s), sd)| (m - s).abs() > most * sd)
+    };
+    means.outer_iter().any(far)
+}
