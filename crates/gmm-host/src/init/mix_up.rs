@@ -1,7 +1,7 @@
 //! Mixing up: the number of components doubles until there are enough, with a few iterations of EM in between. The large
 //! background models of speech are trained so, since every split starts from components that already have rows.
 
-use gmm_model::{CovarianceType, Covariances, Mixture, m_step};
+use gmm_model::{CovarianceType, Covariances, Mixture};
 use ndarray::{Array1, Array2, Axis};
 
 use super::Start;
@@ -31,11 +31,11 @@ const FLOOR: f64 = 0.01;
 ///
 /// Cost: [`ITERATIONS`] passes with 2, 4, .. components: about as many as with `k` components.
 pub(super) fn mix_up(rows: &mut dyn Resident, start: Start<'_>) -> Result<(Mixture, usize), Error> {
-    let Start { shift, kind, k, reg_covar, .. } = start;
+    let Start { shift, kind, k, reg_covar, rule, .. } = start;
     let centre = Array2::from_shape_vec((1, shift.len()), shift.to_vec()).expect("d values");
     let statistics = rows.nearest(kind, centre.view())?;
     check(&statistics, 0)?;
-    let mut now = m_step(&statistics, reg_covar, None).map_err(|e| singular(e, 0))?.mixture;
+    let mut now = rule.step_towards_start(&statistics, reg_covar, None).map_err(|e| singular(e, 0))?.mixture;
     let floor = now.covariances().matrix(0, shift.len()).diag().mapv(|v| FLOOR * v);
     let mut empty = 0;
     while now.n_components() < k {
@@ -46,7 +46,7 @@ pub(super) fn mix_up(rows: &mut dyn Resident, start: Start<'_>) -> Result<(Mixtu
         for _ in 0..ITERATIONS {
             let statistics = rows.pass(&now)?;
             check(&statistics, 0)?;
-            let step = m_step(&statistics, reg_covar, Some(&now)).map_err(|e| singular(e, 0))?;
+            let step = rule.step_towards_start(&statistics, reg_covar, Some(&now)).map_err(|e| singular(e, 0))?;
             (now, empty) = (floored(step.mixture, &floor)?, step.empty.len());
         }
     }

@@ -231,7 +231,7 @@ fn around_rows(rows: &mut dyn Resident, start: Start<'_>, chosen: &[usize]) -> R
     let centre = Array2::from_shape_vec((1, shift.len()), shift.to_vec()).expect("d values");
     let statistics = rows.nearest(kind, centre.view())?;
     check(&statistics, 0)?;
-    let whole = start.rule.whole(&statistics, reg_covar).map_err(|e| singular(e, 0))?;
+    let whole = start.rule.step_towards_start(&statistics, reg_covar, None).map_err(|e| singular(e, 0))?.mixture;
     let covariances = match whole.covariances() {
         Covariances::Full(a) => {
             Covariances::Full(ndarray::concatenate(Axis(0), &vec![a.view(); k]).expect("equal shapes"))

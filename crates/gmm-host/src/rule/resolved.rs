@@ -62,11 +62,16 @@ impl Rule {
         m_step_with(&rule, statistics, reg_covar, None)
     }
 
-    /// The covariance of all rows, as one component: only floors apply.
-    pub(crate) fn whole(&self, statistics: &Statistics, reg_covar: f64) -> Result<Mixture, ModelError> {
+    /// An M-step with any number of components on the way to the first mixture: only floors apply.
+    pub(crate) fn step_towards_start(
+        &self,
+        statistics: &Statistics,
+        reg_covar: f64,
+        previous: Option<&Mixture>,
+    ) -> Result<MStep, ModelError> {
         let MStepRule { floor, rescue, .. } = self.m_step.clone();
         let rule = MStepRule { floor, rescue, ..MStepRule::default() };
-        Ok(m_step_with(&rule, statistics, reg_covar, None)?.mixture)
+        m_step_with(&rule, statistics, reg_covar, previous)
     }
 }
 
