@@ -70,6 +70,7 @@ impl<'py> FromPyObject<'_, 'py> for Fitting {
             seed: from.get_item("seed")?.extract()?,
             precision: None,
             autotune: false,
+            concurrent: true,
             fast: false,
         };
         Ok(Self { options })
