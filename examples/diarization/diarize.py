@@ -1,32 +1,33 @@
 """Who spoke when: `python diarize.py talk.wav` prints turns in NIST's RTTM form.
 
-The method is that of ICSI (Ajmera and Wooters 2003; Gonina, Friedland, Cook and Keutzer 2011): cut the audio into many
-clusters, fit a mixture to each, and in turn segment by Viterbi and merge the pair of the largest ΔBIC, while there is a
-positive one. The merged mixture has the components of both, so that ΔBIC needs no penalty.
+Segments are merged by ΔBIC (Chen and Gopalakrishnan 1998), then each cluster gets a mixture and Viterbi finds the turns,
+in turn until nothing merges. README.md explains the steps.
 """
 
 import argparse
+import warnings
 from concurrent.futures import ThreadPoolExecutor
-from itertools import combinations
 
 import librosa
 import numpy as np
 from gmm_rs import Likelihood
 from gmm_rs.mixture import GaussianMixture
-from gmm_rs.steps import PassRows, m_step
+from gmm_rs.steps import PassRows, e_step, m_step
 from scipy.io import wavfile
 from scipy.ndimage import maximum_filter1d
+from sklearn.exceptions import ConvergenceWarning
 
 HOP = 0.02  # seconds per frame
 N_MFCC = 19
-SECONDS_PER_CLUSTER = 15.0  # of the first cut: long enough for a mixture, and about as long as a turn
-MAX_CLUSTERS = 24
-COVARIANCE = "diag"
-N_COMPONENTS = 3  # of a first cluster
+SEGMENT = 3.0  # seconds of speech of a first segment
+# λ of ΔBIC: small for segments, which may have two voices; more than 1 for speakers, since frames are not independent.
+PURE_PENALTY = 0.7
+PENALTY = 3.5
+N_COMPONENTS = 8  # of a speaker's mixture
 MIN_DURATION = 2.5  # seconds of a turn, as in the papers
 BLOCK = 0.1  # seconds: turns begin and end at multiples of it, before silence is trimmed
 N_ITER = 3  # EM iterations after a change
-N_PAIRS = 3  # pairs whose merged mixture is fitted before others are
+N_SEGMENTATIONS = 2  # between merges
 RELATIVE_SPEECH_LEVEL = -30.0  # dB below loud frames
 POOL = ThreadPoolExecutor(2)
 
@@ -45,26 +46,70 @@ def features(samples, rate):
 
 
 def fitted(rows):
-    """A mixture ``(weights, means, variances)`` of a first cluster."""
-    model = GaussianMixture(N_COMPONENTS, covariance_type=COVARIANCE, max_iter=5, tol=0.05, reg_covar=1e-3, n_jobs=1)
-    model.set_params(random_state=0).fit(rows)
+    """A mixture ``(weights, means, variances)`` of the rows of a speaker."""
+    model = GaussianMixture(N_COMPONENTS, covariance_type="diag", max_iter=N_ITER, tol=0.0, reg_covar=1e-3, n_jobs=1)
+    with warnings.catch_warnings():
+        # A few iterations are enough, so EM does not converge.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.set_params(random_state=0).fit(rows)
     return model.weights_, model.means_, model.covariances_
 
 
 def trained(rows, model):
-    """The mixture after `N_ITER` iterations of EM, and the log-likelihood at the last E-step."""
-    shift = np.zeros(rows.shape[1])
-    loaded = PassRows(rows, shift, n_jobs=1)
+    """The mixture after `N_ITER` iterations of EM."""
+    loaded = PassRows(rows, np.zeros(rows.shape[1]), n_jobs=1)
     for _ in range(N_ITER):
-        statistics = loaded.e_step(model, COVARIANCE)
-        model = m_step(statistics, model, reg_covar=1e-3)
-    return model, loaded.e_step(model, COVARIANCE).log_likelihood
+        model = m_step(loaded.e_step(model, "diag"), model, reg_covar=1e-3)
+    return model
 
 
-def union(a, b, share):
-    """The mixture of two mixtures, of weights `share` and ``1 - share``."""
-    weights = np.concatenate([share * a[0], (1 - share) * b[0]])
-    return weights, np.concatenate([a[1], b[1]]), np.concatenate([a[2], b[2]])
+def moments(rows):
+    """Number, sum and sum of outer products of the rows: the statistics of a mixture of one component."""
+    d = rows.shape[1]
+    found = e_step(rows, ([1.0], np.zeros((1, d)), np.eye(d)[None]), n_jobs=1)
+    return found.weight, found.first, found.second
+
+
+def half_log_determinants(weight, first, second):
+    """Of each cluster ``n / 2 log|covariance|``, which is minus the log-likelihood of its Gaussian, but for constants."""
+    mean = first / weight[:, None]
+    covariance = second / weight[:, None, None] - mean[:, :, None] * mean[:, None, :]
+    factor = np.linalg.cholesky(covariance + 1e-3 * np.eye(first.shape[1]))
+    return weight * np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
+
+
+def agglomerated(segments, penalty):
+    """The cluster of each segment, by merging the pair of the largest ΔBIC while that is positive.
+
+    The ΔBIC of two Gaussians against one (Chen and Gopalakrishnan 1998, equation 7).
+    """
+    weight, first, second = (np.concatenate(part) for part in zip(*POOL.map(moments, segments), strict=True))
+    n, d = first.shape
+    penalty *= 0.5 * (d + d * (d + 1) / 2)
+    own = half_log_determinants(weight, first, second)
+    labels = np.arange(n)
+    gain = np.full((n, n), -np.inf)
+    alive = np.ones(n, bool)
+
+    def update(a, others):
+        both = half_log_determinants(weight[a] + weight[others], first[a] + first[others], second[a] + second[others])
+        found = own[a] + own[others] - both + penalty * np.log(weight[a] + weight[others])
+        gain[a, others] = gain[others, a] = found
+
+    for a in range(1, n):
+        update(a, np.arange(a))
+    while True:
+        a, b = np.unravel_index(gain.argmax(), gain.shape)
+        if not gain[a, b] > 0:
+            return np.unique(labels, return_inverse=True)[1]
+        weight[a] += weight[b]
+        first[a] += first[b]
+        second[a] += second[b]
+        own[a] = half_log_determinants(weight[[a]], first[[a]], second[[a]])[0]
+        labels[labels == b] = a
+        alive[b] = False
+        gain[b] = gain[:, b] = -np.inf
+        update(a, np.flatnonzero(alive & (np.arange(n) != a)))
 
 
 def viterbi(scores, shortest):
@@ -100,7 +145,7 @@ def viterbi(scores, shortest):
 
 
 def segmented(likelihood, models, speech):
-    """The log density of each frame of speech under each mixture, and its cluster."""
+    """The cluster of each frame of speech, and of each block."""
     density = np.stack([likelihood.log_densities(*model) for model in models], axis=1)
     frames = round(BLOCK / HOP)
     block = np.flatnonzero(speech) // frames
@@ -108,53 +153,30 @@ def segmented(likelihood, models, speech):
     starts = np.flatnonzero(np.diff(block, prepend=-1))
     scores[block[starts]] = np.add.reduceat(density, starts, axis=0)
     labels = viterbi(scores, round(MIN_DURATION / BLOCK))
-    return density, labels[block], labels
-
-
-def merged(rows, models, own, density, labels):
-    """The pair of the largest ΔBIC and its mixture, or None if no ΔBIC is positive.
-
-    `own` has the log-likelihood of each cluster's frames under its mixture. Pairs are tried in the order of their cross
-    likelihood ratio (Reynolds and others 1998), which the densities give at once: the first few, and the others if none
-    of those is positive.
-    """
-    of = [labels == c for c in range(len(models))]
-    cross = np.array([density[mask].mean(axis=0) for mask in of])
-    loss = np.diag(cross)[:, None] - cross
-    pairs = sorted(combinations(range(len(models)), 2), key=lambda pair: loss[pair] + loss[pair[::-1]])
-
-    def tried(pair):
-        a, b = pair
-        start = union(models[a], models[b], of[a].sum() / (of[a].sum() + of[b].sum()))
-        model, log_likelihood = trained(rows[of[a] | of[b]], start)
-        return log_likelihood - own[a] - own[b], pair, model
-
-    for some in (pairs[:N_PAIRS], pairs[N_PAIRS:]):
-        found = max(POOL.map(tried, some), key=lambda of: of[0], default=(0.0,))
-        if found[0] > 0:
-            return found[1:]
-    return None
+    return labels[block], labels
 
 
 def clusters(rows, speech):
-    """The cluster of each block."""
+    """The cluster of each block: from short segments to pure clusters, and from those to speakers."""
     rows = np.ascontiguousarray(rows[speech])
-    k = max(2, min(round(len(rows) * HOP / SECONDS_PER_CLUSTER), MAX_CLUSTERS))
-    models = list(POOL.map(fitted, np.array_split(rows, k)))
-    likelihood = Likelihood(rows, COVARIANCE, device="cpu")
+    likelihood = Likelihood(rows, "diag", device="cpu")
+    segments = np.array_split(rows, max(1, round(len(rows) * HOP / SEGMENT)))
+    labels = np.repeat(agglomerated(segments, PURE_PENALTY), [len(segment) for segment in segments])
     while True:
-        density, labels, blocks = segmented(likelihood, models, speech)
-        # A cluster that got no turn is gone.
-        left = np.unique(labels)
-        models, density = [models[c] for c in left], density[:, left]
-        labels = np.searchsorted(left, labels)
-        parts = [rows[labels == c] for c in range(len(models))]
-        models, own = zip(*POOL.map(trained, parts, models), strict=True)
-        found = merged(rows, models, own, density, labels)
-        if found is None:
-            return segmented(likelihood, models, speech)[2]
-        pair, model = found
-        models = [models[c] for c in range(len(models)) if c not in pair] + [model]
+        models = list(POOL.map(fitted, split(rows, labels)))
+        for _ in range(N_SEGMENTATIONS):
+            labels, blocks = segmented(likelihood, models, speech)
+            left, labels = np.unique(labels, return_inverse=True)
+            models = list(POOL.map(trained, split(rows, labels), [models[c] for c in left]))
+        speaker = agglomerated(split(rows, labels), PENALTY)
+        if speaker.max() + 1 == len(models):
+            return segmented(likelihood, models, speech)[1]
+        labels = speaker[labels]
+
+
+def split(rows, labels):
+    """The rows of each cluster."""
+    return [rows[labels == c] for c in range(labels.max() + 1)]
 
 
 def turns(blocks, speech):
@@ -172,6 +194,8 @@ def turns(blocks, speech):
 
 def diarize(samples, rate):
     """Who spoke when: turns ``(begin, end, speaker)`` in seconds of samples of shape (n,)."""
+    if samples.ndim != 1 or len(samples) < 5 * rate or not np.ptp(samples) > 0:
+        raise ValueError(f"samples of shape {samples.shape}: one channel, at least 5 s and some sound are needed")
     rows, speech = features(samples, rate)
     return turns(clusters(rows, speech), speech)
 
@@ -180,8 +204,12 @@ def main():
     parser = argparse.ArgumentParser(description="Print who spoke when, in NIST's RTTM form.")
     parser.add_argument("wav", help="audio of one channel, 16-bit")
     given = parser.parse_args()
-    rate, samples = wavfile.read(given.wav)
-    for begin, end, speaker in diarize(samples.astype(np.float32) / 32768, rate):
+    try:
+        rate, samples = wavfile.read(given.wav)
+        found = diarize(samples.astype(np.float32) / 32768, rate)
+    except (OSError, ValueError) as error:
+        parser.error(f"{given.wav}: {error}")
+    for begin, end, speaker in found:
         print(f"SPEAKER audio 1 {begin:.3f} {end - begin:.3f} <NA> <NA> {speaker} <NA> <NA>")
 
 
