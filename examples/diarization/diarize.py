@@ -48,10 +48,7 @@ def features(samples, rate):
 def fitted(rows):
     """A mixture ``(weights, means, variances)`` of the rows of a speaker."""
     model = GaussianMixture(N_COMPONENTS, covariance_type="diag", max_iter=N_ITER, tol=0.0, reg_covar=1e-3, n_jobs=1)
-    with warnings.catch_warnings():
-        # A few iterations are enough, so EM does not converge.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.set_params(random_state=0).fit(rows)
+    model.set_params(random_state=0).fit(rows)
     return model.weights_, model.means_, model.covariances_
 
 
@@ -163,7 +160,10 @@ def clusters(rows, speech):
     segments = np.array_split(rows, max(1, round(len(rows) * HOP / SEGMENT)))
     labels = np.repeat(agglomerated(segments, PURE_PENALTY), [len(segment) for segment in segments])
     while True:
-        models = list(POOL.map(fitted, split(rows, labels)))
+        with warnings.catch_warnings():
+            # A few iterations are enough, so EM does not converge.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            models = list(POOL.map(fitted, split(rows, labels)))
         for _ in range(N_SEGMENTATIONS):
             labels, blocks = segmented(likelihood, models, speech)
             left, labels = np.unique(labels, return_inverse=True)
