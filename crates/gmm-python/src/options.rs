@@ -72,6 +72,7 @@ impl<'py> FromPyObject<'_, 'py> for Fitting {
             seed: from.get_item("seed")?.extract()?,
             precision: None,
             autotune: false,
+            concurrent: true,
             fast: false,
             rule: from.get_item("rule").map_or_else(|_| Ok(FitRule::none()), |from| rule(&from))?,
             concurrent: true,

@@ -1,0 +1,217 @@
+"""Who spoke when: `python diarize.py talk.wav` prints turns in NIST's RTTM form.
+
+Segments are merged by ΔBIC (Chen and Gopalakrishnan 1998), then each cluster gets a mixture and Viterbi finds the turns,
+in turn until nothing merges. README.md explains the steps.
+"""
+
+import argparse
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import librosa
+import numpy as np
+from gmm_rs import Likelihood
+from gmm_rs.mixture import GaussianMixture
+from gmm_rs.steps import PassRows, e_step, m_step
+from scipy.io import wavfile
+from scipy.ndimage import maximum_filter1d
+from sklearn.exceptions import ConvergenceWarning
+
+HOP = 0.02  # seconds per frame
+N_MFCC = 19
+SEGMENT = 3.0  # seconds of speech of a first segment
+# λ of ΔBIC: small for segments, which may have two voices; more than 1 for speakers, since frames are not independent.
+PURE_PENALTY = 0.7
+PENALTY = 3.5
+N_COMPONENTS = 8  # of a speaker's mixture
+MIN_DURATION = 2.5  # seconds of a turn, as in the papers
+BLOCK = 0.1  # seconds: turns begin and end at multiples of it, before silence is trimmed
+N_ITER = 3  # EM iterations after a change
+N_SEGMENTATIONS = 2  # between merges
+RELATIVE_SPEECH_LEVEL = -30.0  # dB below loud frames
+POOL = ThreadPoolExecutor(2)
+
+
+def features(samples, rate):
+    """MFCC of shape (n, 19), without the 0th, which is the loudness, in standard deviations; and which are speech."""
+    hop = round(HOP * rate)
+    mfcc = librosa.feature.mfcc(
+        y=samples, sr=rate, n_mfcc=N_MFCC + 1, n_fft=512, win_length=round(0.025 * rate), hop_length=hop, n_mels=24
+    )
+    rows = np.ascontiguousarray(mfcc[1:, : len(samples) // hop].T)
+    energy = np.square(samples[: len(rows) * hop]).reshape(-1, hop).mean(axis=1)
+    level = 10 * np.log10(energy + 1e-10)
+    speech = maximum_filter1d(level, 5) > np.percentile(level, 95) + RELATIVE_SPEECH_LEVEL
+    return (rows - rows[speech].mean(axis=0)) / rows[speech].std(axis=0), speech
+
+
+def fitted(rows):
+    """A mixture ``(weights, means, variances)`` of the rows of a speaker."""
+    model = GaussianMixture(N_COMPONENTS, covariance_type="diag", max_iter=N_ITER, tol=0.0, reg_covar=1e-3, n_jobs=1)
+    model.set_params(random_state=0).fit(rows)
+    return model.weights_, model.means_, model.covariances_
+
+
+def trained(rows, model):
+    """The mixture after `N_ITER` iterations of EM."""
+    loaded = PassRows(rows, np.zeros(rows.shape[1]), n_jobs=1)
+    for _ in range(N_ITER):
+        model = m_step(loaded.e_step(model, "diag"), model, reg_covar=1e-3)
+    return model
+
+
+def moments(rows):
+    """Number, sum and sum of outer products of the rows: the statistics of a mixture of one component."""
+    d = rows.shape[1]
+    found = e_step(rows, ([1.0], np.zeros((1, d)), np.eye(d)[None]), n_jobs=1)
+    return found.weight, found.first, found.second
+
+
+def half_log_determinants(weight, first, second):
+    """Of each cluster ``n / 2 log|covariance|``, which is minus the log-likelihood of its Gaussian, but for constants."""
+    mean = first / weight[:, None]
+    covariance = second / weight[:, None, None] - mean[:, :, None] * mean[:, None, :]
+    factor = np.linalg.cholesky(covariance + 1e-3 * np.eye(first.shape[1]))
+    return weight * np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
+
+
+def agglomerated(segments, penalty):
+    """The cluster of each segment, by merging the pair of the largest ΔBIC while that is positive.
+
+    The ΔBIC of two Gaussians against one (Chen and Gopalakrishnan 1998, equation 7).
+    """
+    weight, first, second = (np.concatenate(part) for part in zip(*POOL.map(moments, segments), strict=True))
+    n, d = first.shape
+    penalty *= 0.5 * (d + d * (d + 1) / 2)
+    own = half_log_determinants(weight, first, second)
+    labels = np.arange(n)
+    gain = np.full((n, n), -np.inf)
+    alive = np.ones(n, bool)
+
+    def update(a, others):
+        both = half_log_determinants(weight[a] + weight[others], first[a] + first[others], second[a] + second[others])
+        found = own[a] + own[others] - both + penalty * np.log(weight[a] + weight[others])
+        gain[a, others] = gain[others, a] = found
+
+    for a in range(1, n):
+        update(a, np.arange(a))
+    while True:
+        a, b = np.unravel_index(gain.argmax(), gain.shape)
+        if not gain[a, b] > 0:
+            return np.unique(labels, return_inverse=True)[1]
+        weight[a] += weight[b]
+        first[a] += first[b]
+        second[a] += second[b]
+        own[a] = half_log_determinants(weight[[a]], first[[a]], second[[a]])[0]
+        labels[labels == b] = a
+        alive[b] = False
+        gain[b] = gain[:, b] = -np.inf
+        update(a, np.flatnonzero(alive & (np.arange(n) != a)))
+
+
+def viterbi(scores, shortest):
+    """The most likely cluster of each block, of scores of shape (blocks, k), if a turn has at least `shortest` blocks.
+
+    With ``E[t]`` the best score of blocks before t whose last turn is long enough, by cluster: the turn of block t goes
+    on, or one of exactly `shortest` blocks ends with it.
+    """
+    n, k = scores.shape
+    shortest = min(shortest, n)
+    sums = np.vstack([np.zeros(k), np.cumsum(scores, axis=0)])
+    # Relative to `sums`, a turn that goes on costs nothing.
+    best = np.full((n + 1, k), -np.inf)
+    begins = np.zeros((n + 1, k), bool)
+    before = np.zeros(n + 1, int)
+    total = np.full(n + 1, -np.inf)
+    total[0] = 0.0
+    for t in range(shortest, n + 1):
+        new = total[t - shortest] - sums[t - shortest]
+        np.greater(new, best[t - 1], out=begins[t])
+        np.maximum(new, best[t - 1], out=best[t])
+        ends = best[t] + sums[t]
+        before[t] = ends.argmax()
+        total[t] = ends[before[t]]
+    labels, t = np.empty(n, int), n
+    while t > 0:
+        cluster, end = before[t], t
+        while not begins[t, cluster]:
+            t -= 1
+        labels[t - shortest : end] = cluster
+        t -= shortest
+    return labels
+
+
+def segmented(likelihood, models, speech):
+    """The cluster of each frame of speech, and of each block."""
+    density = np.stack([likelihood.log_densities(*model) for model in models], axis=1)
+    frames = round(BLOCK / HOP)
+    block = np.flatnonzero(speech) // frames
+    scores = np.zeros((-(-len(speech) // frames), len(models)))
+    starts = np.flatnonzero(np.diff(block, prepend=-1))
+    scores[block[starts]] = np.add.reduceat(density, starts, axis=0)
+    labels = viterbi(scores, round(MIN_DURATION / BLOCK))
+    return labels[block], labels
+
+
+def clusters(rows, speech):
+    """The cluster of each block: from short segments to pure clusters, and from those to speakers."""
+    rows = np.ascontiguousarray(rows[speech])
+    likelihood = Likelihood(rows, "diag", device="cpu")
+    segments = np.array_split(rows, max(1, round(len(rows) * HOP / SEGMENT)))
+    labels = np.repeat(agglomerated(segments, PURE_PENALTY), [len(segment) for segment in segments])
+    while True:
+        with warnings.catch_warnings():
+            # A few iterations are enough, so EM does not converge.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            models = list(POOL.map(fitted, split(rows, labels)))
+        for _ in range(N_SEGMENTATIONS):
+            labels, blocks = segmented(likelihood, models, speech)
+            left, labels = np.unique(labels, return_inverse=True)
+            models = list(POOL.map(trained, split(rows, labels), [models[c] for c in left]))
+        speaker = agglomerated(split(rows, labels), PENALTY)
+        if speaker.max() + 1 == len(models):
+            return segmented(likelihood, models, speech)[1]
+        labels = speaker[labels]
+
+
+def split(rows, labels):
+    """The rows of each cluster."""
+    return [rows[labels == c] for c in range(labels.max() + 1)]
+
+
+def turns(blocks, speech):
+    """Turns ``(begin, end, speaker)`` in seconds, without the silence at their ends."""
+    frames = round(BLOCK / HOP)
+    labels = np.repeat(blocks, frames)[: len(speech)]
+    starts = np.flatnonzero(np.diff(labels, prepend=-1))
+    found = []
+    for begin, end in zip(starts, [*starts[1:], len(labels)], strict=True):
+        inside = np.flatnonzero(speech[begin:end])
+        if len(inside):
+            found.append(((begin + inside[0]) * HOP, (begin + inside[-1] + 1) * HOP, f"speaker{labels[begin]}"))
+    return found
+
+
+def diarize(samples, rate):
+    """Who spoke when: turns ``(begin, end, speaker)`` in seconds of samples of shape (n,)."""
+    if samples.ndim != 1 or len(samples) < 5 * rate or not np.ptp(samples) > 0:
+        raise ValueError(f"samples of shape {samples.shape}: one channel, at least 5 s and some sound are needed")
+    rows, speech = features(samples, rate)
+    return turns(clusters(rows, speech), speech)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Print who spoke when, in NIST's RTTM form.")
+    parser.add_argument("wav", help="audio of one channel, 16-bit")
+    given = parser.parse_args()
+    try:
+        rate, samples = wavfile.read(given.wav)
+        found = diarize(samples.astype(np.float32) / 32768, rate)
+    except (OSError, ValueError) as error:
+        parser.error(f"{given.wav}: {error}")
+    for begin, end, speaker in found:
+        print(f"SPEAKER audio 1 {begin:.3f} {end - begin:.3f} <NA> <NA> {speaker} <NA> <NA>")
+
+
+if __name__ == "__main__":
+    main()
