@@ -45,7 +45,7 @@ It sounds simple, yet the last plan needed eleven years of paper.""".splitlines(
 
 
 def speakers(n, rng):
-    """Voice, pitch and speed of `n` speakers, whose variants differ and whose pitches are at least 12 apart."""
+    """Voice, pitch and speed of `n` speakers, whose variants differ and whose pitches lie apart."""
     variants = rng.choice(VARIANTS, n, replace=False)
     pitches = rng.permutation(np.linspace(25, 75, n)) + rng.integers(-2, 3, n)
     return [

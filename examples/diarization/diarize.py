@@ -8,7 +8,6 @@ import argparse
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
-import librosa
 import numpy as np
 from gmm_rs import Likelihood
 from gmm_rs.mixture import GaussianMixture
@@ -34,6 +33,9 @@ POOL = ThreadPoolExecutor(2)
 
 def features(samples, rate):
     """MFCC of shape (n, 19), without the 0th, which is the loudness, in standard deviations; and which are speech."""
+    # Here, since the other steps work on any features.
+    import librosa
+
     hop = round(HOP * rate)
     mfcc = librosa.feature.mfcc(
         y=samples, sr=rate, n_mfcc=N_MFCC + 1, n_fft=512, win_length=round(0.025 * rate), hop_length=hop, n_mels=24

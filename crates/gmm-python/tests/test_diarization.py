@@ -16,7 +16,6 @@ score = pytest.importorskip("score", reason="scipy")
 
 @pytest.fixture(scope="module")
 def program():
-    pytest.importorskip("librosa", reason="librosa computes the MFCC of the example")
     import diarize
 
     return diarize
@@ -48,6 +47,7 @@ def test_turns_drawn_from_mixtures_are_found(program, n_speakers):
 @pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="espeak-ng is not installed")
 @pytest.mark.parametrize("voices", [2, 3, 4])
 def test_a_synthetic_conversation_has_at_most_15_percent_of_error(program, voices):
+    pytest.importorskip("librosa", reason="librosa computes the MFCC of the example")
     import conversation
 
     # Among the conversations on which the penalties were chosen; README.md of the example says how others did.
