@@ -75,7 +75,6 @@ impl<'py> FromPyObject<'_, 'py> for Fitting {
             concurrent: true,
             fast: false,
             rule: from.get_item("rule").map_or_else(|_| Ok(FitRule::none()), |from| rule(&from))?,
-            concurrent: true,
         };
         Ok(Self { options })
     }

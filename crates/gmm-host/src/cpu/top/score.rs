@@ -80,7 +80,7 @@ fn densities<T: Real, W: Words<T>>(
     let pitch = width(d);
     match &parameters.scales {
         TopScales::Deviations(scales) => {
-            assert!(row.len() == pitch && scales.len() == parameters.means.len() && pitch % W::LANES == 0);
+            assert!(row.len() == pitch && scales.len() == parameters.means.len() && pitch.is_multiple_of(W::LANES));
             for (&c, slot) in components.iter().zip(joint) {
                 let at = c as usize * pitch;
                 assert!(at + pitch <= scales.len());
@@ -123,7 +123,7 @@ fn densities<T: Real, W: Words<T>>(
 /// all are −∞.
 #[inline(always)]
 fn exponentials<T: Real, W: Words<T>>(w: W, joint: &mut [T]) -> (f64, f64) {
-    assert!(joint.len().is_multiple_of(LANES) && LANES % W::LANES == 0);
+    assert!(joint.len().is_multiple_of(LANES) && LANES.is_multiple_of(W::LANES));
     let mut top = f64::NEG_INFINITY;
     for v in joint.iter() {
         top = if v.to_f64() > top { v.to_f64() } else { top };
