@@ -26,6 +26,9 @@ use crate::supervise::supervise;
 /// Rows of several utterances one after another, and where each ends.
 type Ends = Vec<usize>;
 
+/// First moments and total weights.
+type Moments<'py> = (Bound<'py, PyArray3<f64>>, Bound<'py, PyArray1<f64>>);
+
 fn ranges(ends: &[usize]) -> Vec<Range<usize>> {
     let starts = std::iter::once(0).chain(ends.iter().copied());
     starts.zip(ends.iter().copied()).map(|(start, end)| start..end).collect()
@@ -68,7 +71,7 @@ pub(crate) fn adapted<'py>(
     let mixture = given.mixture().map_err(|error| raise(py, error))?;
     let found =
         on_utterances(py, Rows::new(rows, weights)?, mixture, place, move |engine, mixture, data, precision| {
-            let all = [0..data.n_rows()];
+            let all = vec![0..data.n_rows(); 1];
             let utterances = Utterances { precision, ..Utterances::new(data, &all) };
             Ok(adapt_many(engine, mixture, &utterances, &options)?.remove(0))
         })?;
@@ -102,7 +105,7 @@ pub(crate) fn first_moments<'py>(
     given: Given,
     place: Execution,
     ends: Ends,
-) -> PyResult<(Bound<'py, PyArray3<f64>>, Bound<'py, PyArray1<f64>>)> {
+) -> PyResult<Moments<'py>> {
     let mixture = given.mixture().map_err(|error| raise(py, error))?;
     let (first, totals) =
         on_utterances(py, Rows::new(rows, None)?, mixture, place, move |engine, mixture, data, precision| {
