@@ -234,12 +234,12 @@ fn bad_input_is_an_error_that_says_where() {
         adapt_many(&engine(), &ubm, &Utterances::new(&data, utterances), &AdaptOptions::default()).map(|_| ())
     };
     says(run(&[0..3, 5..5]), "number 1, 5..5");
-    says(run(&[20..31]), "number 0, 20..31");
+    says(run(&vec![20..31; 1]), "number 0, 20..31");
     let none = data.clone().with_weights((0..30).map(|i| f64::from(i / 10)).collect()).unwrap();
-    let first = [0..10];
+    let first = vec![0..10; 1];
     let of_none = Utterances::new(&none, &first);
     says(adapt_many(&engine(), &ubm, &of_none, &AdaptOptions::default()).map(|_| ()), "weight 0");
-    let utterances = [0..30];
+    let utterances = vec![0..30; 1];
     let many = Utterances::new(&data, &utterances);
     says(top_statistics(&engine(), &ubm, &many, 3, &|_, _| Ok(())).map(|_| ()), "kind is full");
     let trial = [Trial { speaker: 1, utterance: 0 }];

@@ -96,13 +96,15 @@ def fit(model, X, sample_weight=None, labels=None):
     return found["engine"]
 
 
+def only_likelihood(model, why):
+    """Refuse an estimator whose M-step is not that of maximum likelihood."""
+    if _rule(model, None) != _rule(None, None) or getattr(model, "labels", None) is not None:
+        raise ParameterError(f"{why}: prior, floor, floor_relative, drop_starved and labels must have their defaults")
+
+
 def partial_fit(model, X, sample_weight=None):
     """Make a step of online EM with the rows `X`, and set the attributes of `model`; takes and returns as :func:`fit`."""
-    if _rule(model, None) != _rule(None, None) or getattr(model, "labels", None) is not None:
-        raise ParameterError(
-            "partial_fit makes steps of maximum likelihood: prior, floor, floor_relative, drop_starved and labels must "
-            "have their defaults"
-        )
+    only_likelihood(model, "partial_fit makes steps of maximum likelihood")
     run = _Run(model, X, sample_weight)
     state = getattr(model, "_online", None)
     if state is not None or hasattr(model, "converged_"):

@@ -298,7 +298,7 @@ def linear_scores(
     Examples
     --------
     >>> from gmm_rs.adapt import linear_scores
-    >>> linear_scores([[[1.0]]], ([1.0], [[0.0]], [[2.0]]), [[[3.0], [5.0]]]).tolist()
+    >>> linear_scores([[[1.0]]], ([1.0], [[0.0]], [[2.0]]), [[[3.0], [5.0]]]).round(6).tolist()
     [[2.0]]
     """
     given = _given(background, covariance_type)

@@ -105,6 +105,21 @@ class GaussianMixture(mixture.GaussianMixture):
     callback : callable, default=None
         ``callback(iteration, lower_bound)`` is called after each iteration; a true result ends the fit.
 
+    prior : None, default=None
+        Another value is an error, since a fit on a cluster maximises the likelihood.
+
+    floor : float, default=0.0
+        As for `prior`.
+
+    floor_relative : float, default=0.0
+        As for `prior`.
+
+    drop_starved : None, default=None
+        As for `prior`.
+
+    labels : None, default=None
+        As for `prior`.
+
     Attributes
     ----------
     weights_ : ndarray of shape (k,)
@@ -186,6 +201,7 @@ class GaussianMixture(mixture.GaussianMixture):
         """
         if self.precision == "fast":
             raise ParameterError("precision is 'fast': on a cluster it must be 'f32', 'f64' or None")
+        _bridge.only_likelihood(self, "a fit on a cluster maximises the likelihood")
         parts, weights = partitions(X, sample_weight)
         seed = _bridge.seed(self.random_state)
         with _partitions.Held(parts, weights, self._place()) as held:
