@@ -31,6 +31,6 @@ fn separated(n: usize, k: usize, d: usize, kind: CovarianceType) -> (Array2<f64>
     (rows, truth)
 }
 
-fn inits() -> [Init; 7] {
+fn inits() -> [Init; 8] {
     Init::WORDS.map(|word| word.parse().unwrap())
 }

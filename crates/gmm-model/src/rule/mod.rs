@@ -13,7 +13,7 @@ use crate::{CovarianceType, MStep, Mixture, ModelError, Statistics, m_step};
 
 pub use prior::{ConjugatePrior, PriorScale};
 
-/// What an M-step does beyond maximum likelihood. [`MStepRule::default`] is the plain M-step, [`m_step`].
+/// What an M-step does beyond maximum likelihood. [`MStepRule::default`] is the plain M-step, [`m_step()`].
 ///
 /// The fields are in units of the data: a rule is made for one data set, `d` columns and `k` components.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,7 +24,7 @@ pub struct MStepRule {
     /// `diag(floor)`, in the order of positive definite matrices; for spherical covariances the floor is the mean over
     /// the columns. This is the constrained maximum: the objective does not fall.
     pub floor: Option<Array1<f64>>,
-    /// Variances, `(d,)`, positive, for covariances that [`m_step`] would refuse: they are raised to at least
+    /// Variances, `(d,)`, positive, for covariances that [`m_step()`] would refuse: they are raised to at least
     /// `diag(rescue)`, so that the M-step does not fail. Other covariances do not change.
     pub rescue: Option<Array1<f64>>,
     /// Parameters that keep their bits.
@@ -178,7 +178,7 @@ impl MStepRule {
 }
 
 /// The M-step under a rule: maximises the expected complete-data log-likelihood plus the logarithm of the prior
-/// density, over the parameters that the rule leaves free. With a plain rule this is [`m_step`], to the bit.
+/// density, over the parameters that the rule leaves free. With a plain rule this is [`m_step()`], to the bit.
 ///
 /// **Prior** (Fraley and Raftery 2007, table 2). With counts `n_c = Σr`, means `x̄_c` and scatter
 /// `W_c = Σ r (x − x̄_c)(x − x̄_c)ᵀ`, the means are `(n_c x̄_c + κ μ_P) / (n_c + κ)`, and with
@@ -204,11 +204,11 @@ impl MStepRule {
 /// covariance stay in it. The result has fewer components than `statistics`.
 ///
 /// # Errors
-/// As for [`m_step`] and [`MStepRule::check`]; [`ModelError::Range`] if parts are fixed and there is no previous
+/// As for [`m_step()`] and [`MStepRule::check`]; [`ModelError::Range`] if parts are fixed and there is no previous
 /// mixture. With [`MStepRule::rescue`] no finite statistics give an error, as long as variances stay within the range of
 /// `f64`.
 ///
-/// Cost: that of [`m_step`]; `O(d³)` for each matrix that a floor or a rescue changes.
+/// Cost: that of [`m_step()`]; `O(d³)` for each matrix that a floor or a rescue changes.
 ///
 /// ```
 /// use gmm_model::{CovarianceType, Covariances, MStepRule, Mixture, m_step_with, reference};
