@@ -189,7 +189,7 @@ fn errors_of_statistics_name_the_file() {
     folder.gmm("maximise a.stats --from a.json --reg-covar 1 -o d.json -q").ok();
     let mut same_means = folder.json("d.json");
     same_means["means"] = folder.json("a.json")["means"].clone();
-    folder.write("d.json", &same_means.to_string());
+    folder.write("d.json", same_means.to_string());
     folder
         .gmm("maximise a.stats --from d.json -o x.json")
         .failed(3, &["a.stats with --from d.json", "different mixtures"]);
