@@ -25,10 +25,11 @@ is shown.
 ";
 
 /// Columns that the page shows for records other than those of `gmm bench`. They are shown in the record's order.
-const SHOWN: [&str; 31] = [
+const SHOWN: [&str; 32] = [
     "what",
     "workload",
     "sweep",
+    "series",
     "precision",
     "covariance",
     "n",
