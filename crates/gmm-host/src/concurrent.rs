@@ -65,17 +65,26 @@ pub(crate) fn run<S: Default, R: Send>(
         let runs = scope.spawn(|| {
             #[cfg(all(test, feature = "cuda"))]
             let _fake = fake.as_ref().map(|fake| fake.enter());
-            let ran = engine.concurrently(jobs.shape, &work);
-            // Ends the loop below, also if nothing ran.
-            let _ = sender.send((jobs.count, None));
-            ran
+            let _end = End(&sender);
+            engine.concurrently(jobs.shape, &work)
         });
         report(&receiver, &stop, observer, done);
         runs.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
-type Message<R> = (usize, Option<Event<R>>);
+/// The job and its event; `None` is the last message.
+type Message<R> = Option<(usize, Event<R>)>;
+
+/// Sends the last message when it is dropped: also if nothing ran, and if a job panics.
+struct End<'a, R>(&'a Sender<Message<R>>);
+
+impl<R> Drop for End<'_, R> {
+    fn drop(&mut self) {
+        // The receiver outlives all jobs.
+        let _ = self.0.send(None);
+    }
+}
 
 /// Runs jobs on one part of the engine until none is left.
 fn on_part<S: Default, R>(
@@ -93,15 +102,14 @@ fn on_part<S: Default, R>(
         let mut observer = |seen: &Iteration<'_>| {
             let Iteration { restart, iteration, mean_log_likelihood, change, .. } = *seen;
             let step = Step { restart, iteration, mean_log_likelihood, change };
-            // The receiver outlives all jobs.
-            let _ = sender.send((job, Some(Event::Step(step))));
+            let _ = sender.send(Some((job, Event::Step(step))));
             if stop.finish[job].load(Ordering::Relaxed) {
                 seen.finish();
             }
             if stop.all.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let result = (jobs.run)(part, &mut state, job, &mut observer);
-        let _ = sender.send((job, Some(Event::Done(result))));
+        let _ = sender.send(Some((job, Event::Done(result))));
     }
 }
 
@@ -114,7 +122,7 @@ fn report<R>(
 ) {
     let mut waiting: Vec<Vec<Event<R>>> = stop.finish.iter().map(|_| Vec::new()).collect();
     let mut current = 0;
-    while let Ok((job, Some(event))) = receiver.recv() {
+    while let Ok(Some((job, event))) = receiver.recv() {
         if stop.all.load(Ordering::Relaxed) {
             continue;
         }

@@ -134,3 +134,26 @@ fn a_restart_that_fails_does_not_end_the_others_and_an_engine_that_fails_does() 
     };
     assert_eq!(outcome(true), outcome(false));
 }
+
+#[test]
+fn a_panic_in_a_restart_reaches_the_caller() {
+    #[derive(Clone)]
+    struct Panicking;
+
+    impl Hooks for Panicking {
+        fn before(&mut self) -> Result<(), Error> {
+            // The caller's own rows are read on the thread of the test.
+            let is_ours = std::thread::current().name().is_some_and(|name| name.starts_with("gmm-"));
+            assert!(!is_ours, "a bug in an engine");
+            Ok(())
+        }
+    }
+
+    let cpu = CpuEngine::new(2).unwrap();
+    let engine = Wrapped::new(&cpu, || Panicking);
+    let options = FitOptions { n_init: 5, init: Init::RandomRows, ..FitOptions::new(4) };
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| fit(&engine, &data(300), &options)));
+    assert!(caught.is_err());
+    // The engine serves the next fit.
+    fit(&cpu, &data(300), &options).unwrap();
+}
