@@ -46,12 +46,13 @@ class GaussianMixture(DensityMixin, BaseEstimator):
     n_init : int, default=1
         Number of initialisations. The best result is kept.
 
-    init_params : {'kmeans', 'k-means++', 'random', 'random_from_data', 'tree', 'best'}, default='kmeans'
+    init_params : {'kmeans', 'k-means++', 'random', 'random_from_data', 'tree', 'best', 'mix-up'}, default='kmeans'
         Initialisation method. 'kmeans': k-means clusters; 'k-means++': each row belongs to the nearest k-means++
         centre; 'random': random responsibilities; 'random_from_data': random rows as means, with the covariance of all
         rows; 'tree': model-based agglomeration of at most 2000 rows, as in mclust; 'best': the best of 'tree', 'kmeans'
-        and eight times 'random_from_data' by likelihood after ten iterations. Row weights act like repeated rows, except with 'random': a row of weight 2 draws its responsibilities
-        once and counts twice, while two equal rows draw twice.
+        and eight times 'random_from_data' by likelihood after ten iterations; 'mix-up': one component, split again and
+        again with EM in between. Row weights act like repeated rows, except with 'random': a row of weight 2 draws its
+        responsibilities once and counts twice, while two equal rows draw twice.
 
     weights_init : array-like of shape (k,), default=None
         Initial component weights; they sum to 1.
