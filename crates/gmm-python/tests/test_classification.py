@@ -44,8 +44,8 @@ def iris():
 
 
 def test_mclusts_example_of_edda_on_half_of_iris(iris):
-    # mclust 6, example of the reference page of MclustDA: the odd rows of iris, modelType = "EDDA", modelNames = "EEE"
-    # prints log-likelihood -125.443, n 75, df 24, BIC -354.5057, and 2 of 75 training rows and 3 of 75 test rows in error.
+    # The odd rows of iris with modelType = "EDDA", modelNames = "EEE", as in the reference page of mclust's MclustDA. NumPy
+    # gives these digits; that mclust prints them is from memory, and was not looked up.
     X, y = iris
     found = classifier(covariance_type="tied").fit(X[::2], y[::2])
     assert round(found.log_likelihood_, 3) == -125.443
