@@ -109,6 +109,19 @@ impl Cholesky {
         }
     }
 
+    /// `tr(A⁻¹ B)`, from the factors of both: `Σ_j |L⁻¹ g_j|²` over the columns of the other factor. Cost: `d³/3` flops.
+    pub(crate) fn trace_of_ratio(&self, other: &Self) -> f64 {
+        let mut column = vec![0.0; self.d];
+        let mut trace = 0.0;
+        for j in 0..self.d {
+            column[..j].fill(0.0);
+            (j..self.d).for_each(|i| column[i] = other.at(i, j));
+            self.solve_lower(&mut column);
+            trace += column.iter().map(|v| v * v).sum::<f64>();
+        }
+        trace
+    }
+
     /// Adds `L b` to `y`.
     pub(crate) fn add_product(&self, b: &[f64], y: &mut [f64]) {
         for (i, y) in y.iter_mut().enumerate().take(self.d) {

@@ -19,6 +19,7 @@
 //! ```
 
 pub mod adapt;
+pub mod bayes;
 mod cholesky;
 mod conditional;
 mod covariance;

@@ -154,6 +154,16 @@ impl Mixture {
         self.selected(order, self.weights.select(Axis(0), order))
     }
 
+    /// The same components with other weights, `(k,)`, which are not factored again. Cost: a copy.
+    ///
+    /// # Errors
+    /// [`ModelError`] as for [`new`](Self::new).
+    pub fn with_weights(&self, weights: Array1<f64>) -> Result<Self, ModelError> {
+        expect_shape("weights", weights.shape(), &[self.n_components()])?;
+        check_weights(&weights)?;
+        Ok(Self { weights: normalise(weights), ..self.clone() })
+    }
+
     pub(crate) fn selected(&self, order: &[usize], weights: Array1<f64>) -> Result<Self, ModelError> {
         if let Some(c) = order.iter().find(|&&c| c >= self.n_components()) {
             let must = "below the number of components";
@@ -305,6 +315,16 @@ impl Factors {
             Self::Tied(one) => lower(one),
             Self::Diag(sd) => Array2::from_diag(&sd.row(c)),
             Self::Spherical(sd) => Array2::from_diag_elem(d, sd[c]),
+        }
+    }
+
+    /// Solves `L y = z` in place with the factor of component `c`: `|y|²` is the squared Mahalanobis distance of `z`.
+    pub(crate) fn solve_lower(&self, c: usize, z: &mut [f64]) {
+        match self {
+            Self::Full(all) => all[c].solve_lower(z),
+            Self::Tied(one) => one.solve_lower(z),
+            Self::Diag(sd) => z.iter_mut().zip(sd.row(c)).for_each(|(z, sd)| *z /= sd),
+            Self::Spherical(sd) => z.iter_mut().for_each(|z| *z /= sd[c]),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2};
 
+use crate::bayes::ln_gamma_multivariate;
 use crate::m_step::counts_as_noise;
 use crate::mixture::expect_shape;
 use crate::{Cholesky, CovarianceType, Factors, Mixture, ModelError};
@@ -180,33 +181,18 @@ impl ConjugatePrior {
 fn inverse_wishart(scale: &Array2<f64>, half_nu: f64, factor: &Cholesky) -> f64 {
     let d = factor.dim();
     let root = Cholesky::new(scale.view()).expect("the prior was checked");
-    // tr(Λ Σ⁻¹) = Σ_j |L⁻¹ g_j|² with the columns g_j of Λ's factor.
-    let mut trace = 0.0;
-    let mut column = vec![0.0; d];
-    for j in 0..d {
-        (0..d).for_each(|i| column[i] = if i < j { 0.0 } else { root.at(i, j) });
-        factor.solve_lower(&mut column);
-        trace += column.iter().map(|v| v * v).sum::<f64>();
-    }
     let n = d as f64;
-    let gamma: f64 = (0..d).map(|j| libm::lgamma(half_nu - 0.5 * j as f64)).sum::<f64>()
-        + 0.25 * n * (n - 1.0) * std::f64::consts::PI.ln();
     half_nu * root.ln_det()
         - half_nu * n * std::f64::consts::LN_2
-        - gamma
+        - ln_gamma_multivariate(d, half_nu)
         - (half_nu + 0.5 * (n + 1.0)) * factor.ln_det()
-        - 0.5 * trace
+        - 0.5 * factor.trace_of_ratio(&root)
 }
 
 /// The squared Mahalanobis distance of a point from the mean of component `c`.
 fn squared_distance(mixture: &Mixture, c: usize, point: &Array1<f64>) -> f64 {
     let mut z = (point - &mixture.means().row(c)).to_vec();
-    match mixture.factors() {
-        Factors::Full(all) => all[c].solve_lower(&mut z),
-        Factors::Tied(one) => one.solve_lower(&mut z),
-        Factors::Diag(sd) => z.iter_mut().zip(sd.row(c)).for_each(|(z, sd)| *z /= sd),
-        Factors::Spherical(sd) => z.iter_mut().for_each(|z| *z /= sd[c]),
-    }
+    mixture.factors().solve_lower(c, &mut z);
     z.iter().map(|v| v * v).sum()
 }
 

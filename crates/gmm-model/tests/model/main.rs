@@ -3,6 +3,7 @@
 mod adaptation;
 mod bad_input;
 mod bad_numbers;
+mod bayes;
 mod closed_forms;
 mod conditional;
 mod draws;
