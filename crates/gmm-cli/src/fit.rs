@@ -1,5 +1,6 @@
 //! `gmm fit`: fits a mixture to rows.
 
+mod bayes;
 mod online;
 pub(crate) mod rule;
 
@@ -44,6 +45,7 @@ Examples:
   gmm fit huge.npy -k 64 --online --batch 100000           online EM: few passes over the data
   gmm fit rows.csv -k 8 --prior                            never collapses: prior of Fraley and Raftery
   gmm fit rows.csv -k 3 --labels class                     rows with a class from 0 keep it, -1 is unknown
+  gmm fit rows.csv -k 20 --bayes dp                        as many of 20 components as the data need
   gmm fit new.csv --init model.json --fix-means all        only weights and covariances change";
 
 /// Fit a Gaussian mixture to data by expectation-maximisation
@@ -239,8 +241,9 @@ fn report(
     }
     let engine = opening::describe(opened, device, &fit.summary.precision);
     let feature_names = data.names().map(<[String]>::to_vec);
-    let Fit { mixture, summary, storage, elapsed, .. } = fit;
-    let model = ModelFile { feature_names, fit: Some(summary), storage: Some(storage), ..ModelFile::from(mixture) };
+    let Fit { mixture, posterior, summary, storage, elapsed, .. } = fit;
+    let (fit, storage) = (Some(summary), Some(storage));
+    let model = ModelFile { feature_names, fit, storage, posterior, ..ModelFile::from(mixture) };
     if let Some(path) = &args.output {
         output::write_model(path, &model)?;
         console.note(|| format!("wrote {}", path.display()));
@@ -331,7 +334,12 @@ fn options(args: &FitArgs, start: Option<&ModelFile>) -> anyhow::Result<FitOptio
         Some(mixture) => Init::Given(Box::new(mixture.clone())),
         None => args.init.parse()?,
     };
-    Ok(FitOptions { init, covariance_type: kind, rule: args.rule.rule(k)?, ..em_options(&args.em, &args.engine, k) })
+    Ok(FitOptions {
+        init,
+        covariance_type: kind,
+        rule: args.rule.rule(kind, k)?,
+        ..em_options(&args.em, &args.engine, k)
+    })
 }
 
 /// The options that `fit` and `select` share.

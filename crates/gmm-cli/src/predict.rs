@@ -49,16 +49,21 @@ pub(crate) fn run(args: &PredictArgs, console: &Console) -> anyhow::Result<()> {
         input::model_rows_and_engine((&args.model, args.input.source()), None, &args.engine, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let engine = opened.engine.as_ref();
+    // Of a posterior the responsibilities are those of its E-step.
+    let mixture = match &model.posterior {
+        Some(posterior) => posterior.expectation()?.mixture,
+        None => model.mixture,
+    };
     let clusters = model.clusters.as_deref().filter(|_| !args.components);
     if args.proba {
         let _whole = output::hold(&args.output);
-        write_proba(&args.output, (&model.mixture, clusters), &data, (engine, precision))?;
+        write_proba(&args.output, (&mixture, clusters), &data, (engine, precision))?;
     } else if let Some(clusters) = clusters {
-        let labels = labels(&model.mixture, clusters, &data, (engine, precision))?;
+        let labels = labels(&mixture, clusters, &data, (engine, precision))?;
         let _whole = output::hold(&args.output);
         gmm_data::write_column(&args.output, "label", Column::Labels(&labels))?;
     } else {
-        let labels = evaluate::labels(engine, &model.mixture, &data, precision)?;
+        let labels = evaluate::labels(engine, &mixture, &data, precision)?;
         let labels = labels.as_slice().expect("contiguous");
         let _whole = output::hold(&args.output);
         gmm_data::write_column(&args.output, "label", Column::Labels(labels))?;

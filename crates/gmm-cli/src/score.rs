@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gmm_data::Column;
 use gmm_host::adapt::{RatioOptions, Speakers, Trial, Utterances, log_likelihood_ratios};
-use gmm_host::{CpuEngine, Evaluation, evaluate};
+use gmm_host::{CpuEngine, Evaluation, evaluate, predictive_log_densities};
+use gmm_model::Dataset;
+use ndarray::Array1;
 use serde_json::{Value, json};
 
 use crate::args::{self, EngineArgs, InputArgs};
@@ -14,6 +16,7 @@ use crate::{input, render};
 
 const EXAMPLES: &str = "\
 Prints the log-likelihood, in total and per row; with --per-row, writes one column `log_density`.
+Of a model by variational Bayes (gmm fit --bayes) these are posterior predictive densities, computed on the CPU.
 
 Examples:
   gmm score model.json new.csv
@@ -80,8 +83,18 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
     )?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let engine = opened.engine.as_ref();
-    let totals = if args.per_row {
-        let (densities, totals) = evaluate::log_densities(engine, &model.mixture, &data, precision)?;
+    let totals = if args.per_row || model.posterior.is_some() {
+        let (densities, totals) = match &model.posterior {
+            Some(posterior) => {
+                let densities = predictive_log_densities(posterior, &data, args.engine.threads)?;
+                let totals = totals(&densities, &data);
+                (densities, totals)
+            }
+            None => evaluate::log_densities(engine, &model.mixture, &data, precision)?,
+        };
+        if !args.per_row {
+            return report(args, &totals, &data, console);
+        }
         let densities = densities.as_slice().expect("contiguous");
         let path = args.output.clone().unwrap_or_else(|| "-".into());
         let _whole = output::hold(&path);
@@ -93,8 +106,27 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
     if to_stdout {
         return Ok(());
     }
+    report(args, &totals, &data, console)
+}
+
+/// The totals of log densities, without the entropy.
+fn totals(densities: &Array1<f64>, data: &Dataset) -> Evaluation {
+    let mut totals = Evaluation { log_likelihood: 0.0, entropy: f64::NAN, total_weight: 0.0 };
+    for (row, density) in densities.iter().enumerate() {
+        let weight = data.weights().map_or(1.0, |weights| weights[row]);
+        // A row of weight 0 does not count, even if its log density is −∞.
+        if weight > 0.0 {
+            totals.log_likelihood += weight * density;
+        }
+        totals.total_weight += weight;
+    }
+    totals
+}
+
+/// Prints the totals.
+fn report(args: &ScoreArgs, totals: &Evaluation, data: &Dataset, console: &Console) -> anyhow::Result<()> {
     if args.json {
-        return Ok(output::print_json(&as_json(&totals, data.n_rows()))?);
+        return Ok(output::print_json(&as_json(totals, data.n_rows()))?);
     }
     if args.output.is_none() || !console.quiet {
         output::print(&format!(

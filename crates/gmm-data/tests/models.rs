@@ -23,6 +23,7 @@ fn fit() -> FitSummary {
         engine: "cpu".to_owned(),
         precision: "f64".to_owned(),
         trace: vec![-0.5, -1.0 / 3.0, -0.0],
+        lower_bound: Some(-12.5),
         rules: vec!["covariance floor 0.25".to_owned()],
     }
 }
@@ -47,6 +48,7 @@ fn models() -> Vec<ModelFile> {
         trace: vec![-0.5, -1.0 / 3.0],
         outliers: Some(OutlierThreshold { log_density: -7.0 / 3.0, contamination: Some(0.1), level: None }),
         clusters: Some(vec![1, 0]),
+        posterior: None,
     })
     .collect()
 }

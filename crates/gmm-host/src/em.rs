@@ -6,7 +6,8 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use gmm_model::{Mixture, ModelError, Precision, Statistics, m_step_with};
+use gmm_model::bayes::Posterior;
+use gmm_model::{Mixture, ModelError, Precision, Statistics};
 
 use crate::restarts::{FitState, Restart};
 use crate::rule::{Expectation, Rule};
@@ -109,6 +110,8 @@ pub type Observer<'a> = dyn FnMut(&Iteration<'_>) -> ControlFlow<()> + 'a;
 pub struct EmRun {
     /// The mixture after the last M-step.
     pub mixture: Mixture,
+    /// The posterior after the last M-step, of a fit by variational Bayes; the mixture is that of its means.
+    pub posterior: Option<Posterior>,
     /// Iterations done.
     pub iterations: usize,
     /// Whether the change fell below `tol`.
@@ -116,7 +119,7 @@ pub struct EmRun {
     /// Whether the observer ended the run by [`Iteration::finish`].
     pub finished: bool,
     /// Mean log-likelihood at each E-step. With a prior the logarithm of its density, over the total row weight, is
-    /// added: EM maximises this sum.
+    /// added: EM maximises this sum. With variational Bayes the lower bound of the log evidence.
     pub trace: Vec<f64>,
     /// Components that were empty at the last M-step.
     pub empty: Vec<usize>,
@@ -135,6 +138,7 @@ impl EmRun {
     pub const fn new(start: Mixture) -> Self {
         Self {
             mixture: start,
+            posterior: None,
             iterations: 0,
             converged: false,
             finished: false,
@@ -170,6 +174,7 @@ impl EmRun {
     /// Copies from a later moment of the same run what has changed.
     fn catch_up(&mut self, later: &Self) {
         self.mixture.clone_from(&later.mixture);
+        self.posterior.clone_from(&later.posterior);
         self.trace.extend_from_slice(&later.trace[self.trace.len()..]);
         self.falls.extend_from_slice(&later.falls[self.falls.len()..]);
         self.drops.extend_from_slice(&later.drops[self.drops.len()..]);
@@ -237,13 +242,15 @@ pub(crate) fn go_on(
     if rule.is_plain() {
         iterate(rows, &mut run, options, &mut see)?;
     }
+    rule.prepare(&mut run).map_err(|source| singular(source, run.iterations))?;
     while run.iterations < options.max_iter && !run.converged && !run.finished {
         let iteration = run.iterations + 1;
-        let Expectation { statistics, objective } = rule.expectation(rows, &run.mixture)?;
+        let Expectation { statistics, objective } = rule.expectation(rows, &run)?;
         check(&statistics, iteration)?;
-        let step = m_step_with(&rule.m_step, &statistics, options.reg_covar, Some(&run.mixture))
-            .map_err(|source| singular(source, iteration))?;
+        let (step, posterior) =
+            rule.maximise(&statistics, options.reg_covar, &run).map_err(|source| singular(source, iteration))?;
         run.mixture = step.mixture;
+        run.posterior = posterior;
         run.empty = step.empty;
         run.trace.push(objective);
         run.iterations = iteration;

@@ -7,6 +7,7 @@ pub use warning::Warning;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use gmm_model::bayes::Posterior;
 use gmm_model::{CovarianceType, Criteria, FitSummary, MStepRule, Mixture, Precision, RowStorage};
 use ndarray::Array2;
 
@@ -129,6 +130,8 @@ impl FitOptions {
 pub struct Fit {
     /// The best mixture of all restarts.
     pub mixture: Mixture,
+    /// The posterior of a fit by variational Bayes; `mixture` is that of its means.
+    pub posterior: Option<Posterior>,
     /// The record of the fit that model files store.
     pub summary: FitSummary,
     /// How the rows were stored, for passes elsewhere ([`pass`](crate::pass())) that round as this fit did.
@@ -252,6 +255,10 @@ fn fit_data(
         }
         _ => None,
     };
+    let lower_bound = match &best.posterior {
+        Some(posterior) => Some(rule.lower_bound(rows.as_mut(), posterior)?),
+        None => None,
+    };
     // Evaluated about a median of the mixture's means, as in every later evaluation: so the saved model scores these
     // data to the same bits.
     let near = shift::of_mixture(&best.mixture);
@@ -273,12 +280,14 @@ fn fit_data(
     warn_of_run(&mut warnings, &best, options);
     let stored = engine.precision(precision).name();
     let summary = FitSummary {
-        rules: options.rule.lines(&rule.m_step),
+        lower_bound,
+        rules: options.rule.lines(&rule),
         ..summary(&best, &evaluation, all_rows, (options, &rule.m_step), (engine.name(), stored.to_owned()))
     };
-    let (mixture, tuning, elapsed) = (best.mixture, best.tuning, started.elapsed());
+    let (mixture, posterior, tuning) = (best.mixture, best.posterior, best.tuning);
+    let elapsed = started.elapsed();
     let storage = RowStorage { precision, shift: at };
-    Ok(Fit { mixture, summary, storage, warnings, elapsed, on_device, tuning, fast, state, starts })
+    Ok(Fit { mixture, posterior, summary, storage, warnings, elapsed, on_device, tuning, fast, state, starts })
 }
 
 /// The record of a run on `n_rows` rows under a rule; `place` are the names of engine and precision.
@@ -306,6 +315,7 @@ pub(crate) fn summary(
         engine: place.0,
         precision: place.1,
         trace: run.trace.clone(),
+        lower_bound: None,
         rules: Vec::new(),
     }
 }
@@ -323,7 +333,7 @@ pub(crate) fn warn_of_run(warnings: &mut Vec<Warning>, best: &EmRun, options: &F
         warnings.push(Warning::EmptyComponents { components: best.empty.clone() });
     }
     // Without iterations the covariances are the given ones, to which `reg_covar` was not added.
-    if best.iterations > 0 {
+    if best.iterations > 0 && best.posterior.is_none() {
         let spikes = spikes::spikes(&best.mixture, options.reg_covar, &best.empty, &dominated(warnings));
         if !spikes.is_empty() {
             warnings.push(Warning::Spikes { reg_covar: options.reg_covar, spikes });

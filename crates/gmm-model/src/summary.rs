@@ -44,6 +44,10 @@ pub struct FitSummary {
     /// weight.
     #[serde(deserialize_with = "nulls_are_nan")]
     pub trace: Vec<f64>,
+    /// The lower bound of the log evidence, of a fit by variational Bayes. All constants are included, so bounds of
+    /// different numbers of components, kinds and priors can be compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lower_bound: Option<f64>,
     /// What the fit did beyond maximum likelihood, a line each: prior, floor, dropped components, fixed and shared parts,
     /// labels. Empty for a plain fit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -98,7 +98,7 @@ impl FitRecord {
             precision,
             fast: self.fast,
             autotune: self.autotune,
-            rule: self.rule.rule(self.k)?,
+            rule: self.rule.rule(covariance_type, self.k)?,
             ..FitOptions::new(self.k)
         })
     }

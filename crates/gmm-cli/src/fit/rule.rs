@@ -2,9 +2,10 @@
 
 use clap::Args;
 use gmm_host::{FitRule, Floor, Prior};
-use gmm_model::{FixedParts, Starved};
+use gmm_model::{CovarianceType, FixedParts, Starved};
 use serde::{Deserialize, Serialize};
 
+use super::bayes::BayesArgs;
 use crate::exit::Failure;
 
 /// What a fit does beyond maximum likelihood. Stored in checkpoints.
@@ -61,14 +62,16 @@ pub(crate) struct RuleArgs {
     /// Groups of components that share one covariance: '0,1;2,3', or all
     #[arg(long, value_name = "0,1;2,3", help_heading = "Beyond maximum likelihood")]
     share_covariance: Option<String>,
+    #[command(flatten)]
+    bayes: BayesArgs,
 }
 
 impl RuleArgs {
-    /// The rule of a fit of `k` components, without labels.
+    /// The rule of a fit of `k` components of a kind, without labels.
     ///
     /// # Errors
     /// [`Failure::Usage`] if a list is malformed.
-    pub(crate) fn rule(&self, k: usize) -> Result<FitRule, Failure> {
+    pub(crate) fn rule(&self, kind: CovarianceType, k: usize) -> Result<FitRule, Failure> {
         let list = |option: &str, text: &Option<String>| {
             text.as_deref().map_or(Ok(Vec::new()), |text| components(text, k).map_err(|why| usage(option, text, why)))
         };
@@ -86,6 +89,7 @@ impl RuleArgs {
         };
         Ok(FitRule {
             prior: if self.prior.as_deref() == Some("conjugate") { Prior::Conjugate } else { Prior::None },
+            bayes: self.bayes.options(kind)?,
             floor: Floor {
                 absolute: self.floor.unwrap_or_default(),
                 relative: self.floor_relative.unwrap_or_default(),
@@ -98,7 +102,7 @@ impl RuleArgs {
     }
 }
 
-fn usage(option: &str, text: &str, why: String) -> Failure {
+pub(super) fn usage(option: &str, text: &str, why: String) -> Failure {
     Failure::Usage(format!("{option} '{text}': {why}"))
 }
 
@@ -127,13 +131,13 @@ mod tests {
             assert!(components(text, 3).is_err(), "{text}");
         }
         let args = RuleArgs { share_covariance: Some("0,1;2,3".to_owned()), ..RuleArgs::default() };
-        assert_eq!(args.rule(4).unwrap().shared, [vec![0, 1], vec![2, 3]]);
-        assert!(RuleArgs::default().rule(4).unwrap().is_none());
+        assert_eq!(args.rule(CovarianceType::Full, 4).unwrap().shared, [vec![0, 1], vec![2, 3]]);
+        assert!(RuleArgs::default().rule(CovarianceType::Full, 4).unwrap().is_none());
     }
 
     #[test]
     fn an_update_of_chosen_components_fixes_the_others() {
         let args = RuleArgs { update_only: Some("1".to_owned()), ..RuleArgs::default() };
-        assert_eq!(args.rule(3).unwrap().fixed, FixedParts::all_but(&[1], 3));
+        assert_eq!(args.rule(CovarianceType::Full, 3).unwrap().fixed, FixedParts::all_but(&[1], 3));
     }
 }

@@ -7,6 +7,7 @@ use ndarray::{ArrayView1, ArrayView2};
 use serde_json::Value;
 
 use super::parts::{Fields, Numbers, assemble};
+use super::posterior::PosteriorField;
 use super::{MODEL_FORMAT, MODEL_VERSION, ModelFile};
 use crate::Problem;
 use crate::error::Fault;
@@ -69,6 +70,9 @@ pub(super) fn head(model: &ModelFile) -> Vec<(&'static str, Value)> {
     }
     if let Some(clusters) = &model.clusters {
         head.push(("clusters", clusters.clone().into()));
+    }
+    if let Some(posterior) = &model.posterior {
+        head.push(("posterior", serde_json::to_value(PosteriorField::of(posterior)).expect("a plain structure")));
     }
     head
 }

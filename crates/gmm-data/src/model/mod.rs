@@ -2,6 +2,7 @@
 
 mod json;
 mod parts;
+mod posterior;
 mod safetensors;
 mod sets;
 mod state;
@@ -9,6 +10,7 @@ mod state;
 use std::io::Write;
 use std::path::Path;
 
+use gmm_model::bayes::Posterior;
 use gmm_model::{FitSummary, Mixture, OutlierThreshold, RowStorage};
 use serde_json::Value;
 
@@ -47,6 +49,8 @@ pub struct ModelFile {
     /// The cluster of each component, `(k,)`, if components were combined into clusters: the numbers from 0 on, without
     /// a gap. A row's cluster is then the one of largest total responsibility.
     pub clusters: Option<Vec<usize>>,
+    /// Prior and posterior, if the mixture was fitted by variational Bayes: `mixture` is that of the posterior means.
+    pub posterior: Option<Posterior>,
 }
 
 impl ModelFile {
@@ -69,6 +73,7 @@ impl From<Mixture> for ModelFile {
             trace: Vec::new(),
             outliers: None,
             clusters: None,
+            posterior: None,
         }
     }
 }
@@ -198,6 +203,10 @@ fn check_columns(model: &ModelFile) -> Result<(), Fault> {
     }
     if let Some(clusters) = &model.clusters {
         check_clusters(clusters, model.mixture.n_components())?;
+    }
+    if model.posterior.as_ref().is_some_and(|posterior| *posterior.mixture() != model.mixture) {
+        let why = "it must be the posterior of the model's mixture".to_owned();
+        return Err(Fault::field("posterior", Problem::Field(why)));
     }
     match &model.feature_names {
         Some(names) if names.len() != d => {

@@ -8,6 +8,7 @@ use ndarray::{Array1, Array2, Array3};
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::posterior::PosteriorField;
 use super::{MODEL_FORMAT, MODEL_VERSION, ModelFile};
 use crate::Problem;
 use crate::error::{Fault, one_line};
@@ -115,6 +116,7 @@ fn syntax(text: &str, e: &serde_json::Error) -> Fault {
         "trace",
         "outliers",
         "clusters",
+        "posterior",
         "version",
     ];
     let last = |name: &&str| {
@@ -176,7 +178,9 @@ pub(super) fn assemble(
     let trace: Vec<f64> = fields.optional("trace")?.unwrap_or_default();
     let outliers: Option<OutlierThreshold> = fields.optional("outliers")?;
     let clusters: Option<Vec<usize>> = fields.optional("clusters")?;
-    let model = ModelFile { mixture, feature_names, fit, storage, trace, outliers, clusters };
+    let posterior: Option<PosteriorField> = fields.optional("posterior")?;
+    let posterior = posterior.map(|field| field.with(&mixture)).transpose()?;
+    let model = ModelFile { mixture, feature_names, fit, storage, trace, outliers, clusters, posterior };
     super::check_columns(&model)?;
     Ok(model)
 }

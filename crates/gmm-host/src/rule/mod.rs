@@ -1,5 +1,6 @@
 //! What a fit does beyond maximum likelihood: the options, and the rule that they become for one data set.
 
+mod bayes;
 mod labels;
 mod resolved;
 
@@ -9,6 +10,7 @@ use gmm_model::{ConjugatePrior, FixedParts, MStepRule, Starved};
 
 use crate::{Error, FitOptions, Init};
 
+pub use bayes::{BayesOptions, WeightFamily};
 pub(crate) use labels::separate;
 pub(crate) use resolved::{Expectation, Rule, of_data};
 
@@ -24,8 +26,10 @@ pub(crate) use resolved::{Expectation, Rule, of_data};
 /// With any rule the host makes the M-steps from the statistics of a pass, on every engine; a GPU's loop is not used.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FitRule {
-    /// The prior of means, covariances and weights.
+    /// The prior of means, covariances and weights, whose mode is looked for.
     pub prior: Prior,
+    /// Variational Bayes: the posterior of all parameters. Only labels may be used with it.
+    pub bayes: Option<BayesOptions>,
     /// The smallest variances.
     pub floor: Floor,
     /// Which components are dropped for lack of rows.
@@ -66,6 +70,7 @@ impl FitRule {
     pub const fn none() -> Self {
         Self {
             prior: Prior::None,
+            bayes: None,
             floor: Floor { absolute: 0.0, relative: 0.0 },
             starved: None,
             fixed: FixedParts { weights: Vec::new(), means: Vec::new(), covariances: Vec::new() },
@@ -81,7 +86,7 @@ impl FitRule {
 
     /// Whether a fit of finite data always ends with a model.
     pub fn never_fails(&self) -> bool {
-        self.prior != Prior::None || self.floor != Floor::default() || self.starved.is_some()
+        self.prior != Prior::None || self.bayes.is_some() || self.floor != Floor::default() || self.starved.is_some()
     }
 
     /// Checks all that does not depend on the data.
@@ -90,6 +95,17 @@ impl FitRule {
         for (option, value) in [("floor", self.floor.absolute), ("relative floor", self.floor.relative)] {
             if !(value >= 0.0 && value.is_finite()) {
                 return refuse(option, value.to_string(), "finite and not negative");
+            }
+        }
+        if let Some(bayes) = &self.bayes {
+            bayes.validate()?;
+            let alone = Self { bayes: Some(bayes.clone()), labels: self.labels.clone(), ..Self::none() };
+            if *self != alone {
+                return refuse(
+                    "bayes",
+                    "on".to_owned(),
+                    "used without prior, floors, dropping, fixed and shared parts",
+                );
             }
         }
         let FitOptions { n_components: k, covariance_type: kind, .. } = *options;
@@ -119,8 +135,11 @@ impl FitRule {
     }
 
     /// One line for each part, for the record of a fit.
-    pub(crate) fn lines(&self, rule: &MStepRule) -> Vec<String> {
+    pub(crate) fn lines(&self, Rule { m_step: rule, bayes, .. }: &Rule) -> Vec<String> {
         let mut lines = Vec::new();
+        if let (Some(options), Some(bayes)) = (&self.bayes, bayes) {
+            lines.push(options.line(&bayes.prior));
+        }
         if let Some(prior) = &rule.prior {
             let from = if self.prior == Prior::Conjugate { " (Fraley and Raftery 2007)" } else { "" };
             let ConjugatePrior { shrinkage, degrees_of_freedom, concentration, .. } = prior;

@@ -1,5 +1,6 @@
 //! A rule in the units of one data set, and the E-step under it.
 
+use gmm_model::bayes::{BayesPrior, Posterior};
 use gmm_model::{
     ConjugatePrior, CovarianceType, LabelledRows, MStep, MStepRule, Mixture, ModelError, Precision, Statistics,
     m_step_with, packed_index,
@@ -7,9 +8,9 @@ use gmm_model::{
 use ndarray::{Array1, Array2};
 
 use super::{FitRule, Prior};
-use crate::em::check;
+use crate::em::{EmRun, check};
 use crate::shift::Sample;
-use crate::{Error, Evaluation, Resident};
+use crate::{Error, EvaluateOptions, Evaluation, Resident};
 
 /// The rule of a fit, in the units of its data.
 #[derive(Clone, Debug, Default)]
@@ -17,33 +18,90 @@ pub(crate) struct Rule {
     pub(crate) m_step: MStepRule,
     /// The rows whose component is known; the engine has the others.
     pub(crate) labelled: Option<LabelledRows>,
+    /// Variational Bayes, in place of the M-step.
+    pub(crate) bayes: Option<Bayes>,
+}
+
+/// The prior of a fit by variational Bayes.
+#[derive(Clone, Debug)]
+pub(crate) struct Bayes {
+    pub(crate) prior: BayesPrior,
+    /// Σ w over all rows.
+    total_weight: f64,
 }
 
 /// The result of an E-step.
 pub(crate) struct Expectation {
     pub(crate) statistics: Statistics,
-    /// The log-likelihood plus the logarithm of the prior density, over the total row weight.
+    /// The log-likelihood plus the logarithm of the prior density, or the lower bound of the log evidence, over the total
+    /// row weight.
     pub(crate) objective: f64,
 }
 
 impl Rule {
     /// Whether EM is the plain one, which an engine can run itself.
     pub(crate) fn is_plain(&self) -> bool {
-        self.m_step.is_plain() && self.labelled.is_none()
+        self.m_step.is_plain() && self.labelled.is_none() && self.bayes.is_none()
     }
 
     /// One E-step over all rows: the sums of the unlabelled rows, then those of the labelled ones.
-    pub(crate) fn expectation(&self, rows: &mut dyn Resident, mixture: &Mixture) -> Result<Expectation, Error> {
-        let mut statistics = rows.pass(mixture)?;
-        if let Some(labelled) = &self.labelled {
-            statistics.add(&labelled.expectation(mixture)?)?;
+    pub(crate) fn expectation(&self, rows: &mut dyn Resident, run: &EmRun) -> Result<Expectation, Error> {
+        if let Some(posterior) = &run.posterior {
+            let step = posterior.expectation()?;
+            let statistics = self.pass(rows, &step.mixture)?;
+            let total = statistics.total_weight;
+            let bound = statistics.log_likelihood + total * step.log_scale - posterior.divergence();
+            return Ok(Expectation { statistics, objective: bound / total });
         }
+        let mixture = &run.mixture;
+        let statistics = self.pass(rows, mixture)?;
         let objective = if self.m_step.prior.is_some() {
             (statistics.log_likelihood + self.m_step.log_prior(mixture)) / statistics.total_weight
         } else {
             statistics.mean_log_likelihood()
         };
         Ok(Expectation { statistics, objective })
+    }
+
+    fn pass(&self, rows: &mut dyn Resident, mixture: &Mixture) -> Result<Statistics, Error> {
+        let mut statistics = rows.pass(mixture)?;
+        if let Some(labelled) = &self.labelled {
+            statistics.add(&labelled.expectation(mixture)?)?;
+        }
+        Ok(statistics)
+    }
+
+    /// Makes a mixture the start of `run`: with variational Bayes it becomes a posterior first.
+    pub(crate) fn prepare(&self, run: &mut EmRun) -> Result<(), ModelError> {
+        if let (Some(Bayes { prior, total_weight }), None) = (&self.bayes, &run.posterior) {
+            let posterior = prior.update_from(&run.mixture, *total_weight)?;
+            run.mixture = posterior.mixture().clone();
+            run.posterior = Some(posterior);
+        }
+        Ok(())
+    }
+
+    /// The M-step after an E-step under the mixture or posterior of `run`, and the posterior if there is one.
+    pub(crate) fn maximise(
+        &self,
+        statistics: &Statistics,
+        reg_covar: f64,
+        run: &EmRun,
+    ) -> Result<(MStep, Option<Posterior>), ModelError> {
+        let Some(Bayes { prior, .. }) = &self.bayes else {
+            return Ok((m_step_with(&self.m_step, statistics, reg_covar, Some(&run.mixture))?, None));
+        };
+        let posterior = prior.update(statistics, reg_covar)?;
+        let mixture = posterior.mixture().clone();
+        Ok((MStep { mixture, empty: Vec::new(), dropped: Vec::new() }, Some(posterior)))
+    }
+
+    /// The lower bound of the log evidence at a posterior. Cost: one evaluation of the rows.
+    pub(crate) fn lower_bound(&self, rows: &mut dyn Resident, posterior: &Posterior) -> Result<f64, Error> {
+        let step = posterior.expectation()?;
+        let mut totals = rows.evaluate(&step.mixture, EvaluateOptions::default())?;
+        self.add_labelled(&mut totals, &step.mixture)?;
+        Ok(totals.log_likelihood + totals.total_weight * step.log_scale - posterior.divergence())
     }
 
     /// Adds the labelled rows to the totals of the others. They have no entropy.
@@ -87,9 +145,10 @@ pub(crate) fn of_data(
     (kind, k, precision): (CovarianceType, usize, Precision),
     labelled: Option<LabelledRows>,
 ) -> Result<Rule, Error> {
-    let FitRule { prior, floor, starved, fixed, shared, .. } = options;
+    let FitRule { prior, bayes, floor, starved, fixed, shared, .. } = options;
     let mut m_step =
         MStepRule { starved: *starved, fixed: fixed.clone(), shared: shared.clone(), ..MStepRule::default() };
+    let mut with_bayes = None;
     if options.never_fails() {
         let data = Moments::of(rows, at, kind, labelled.as_ref())?;
         m_step.prior = match prior {
@@ -108,11 +167,15 @@ pub(crate) fn of_data(
                 rescue[j] = *least;
             }
         }
+        if let Some(options) = bayes {
+            let prior = options.prior((kind, k), &data.mean, data.unbiased(), &rescue)?;
+            with_bayes = Some(Bayes { prior, total_weight: data.total });
+        }
         m_step.floor = Some(least);
         m_step.rescue = Some(rescue);
     }
     m_step.check(kind, k, at.len())?;
-    Ok(Rule { m_step, labelled })
+    Ok(Rule { m_step, labelled, bayes: with_bayes })
 }
 
 /// Mean, variances and, for matrices, covariance of all rows.
@@ -156,10 +219,14 @@ impl Moments {
 
     /// As mclust, with the divisor `n − 1`; a row of weight 2 counts as two rows.
     fn default_prior(&self, kind: CovarianceType, k: usize) -> ConjugatePrior {
+        ConjugatePrior::default_for(kind, k, self.mean.view(), self.unbiased().view())
+    }
+
+    /// The covariance with the divisor `n − 1`, `(d, d)`; only its diagonal where the kind needs no more.
+    fn unbiased(&self) -> Array2<f64> {
         let unbiased = if self.total > 1.0 { self.total / (self.total - 1.0) } else { 1.0 };
         let diagonal = || Array2::from_diag(&self.variance);
-        let covariance = self.covariance.clone().unwrap_or_else(diagonal) * unbiased;
-        ConjugatePrior::default_for(kind, k, self.mean.view(), covariance.view())
+        self.covariance.clone().unwrap_or_else(diagonal) * unbiased
     }
 
     /// 2⁻⁴⁰ of the squared spread of each column: a standard deviation of a millionth. The spread is that between
