@@ -1,5 +1,6 @@
 //! Fits under a rule: priors, floors, dropped, fixed and shared components, labels.
 
+mod bayes;
 mod labels;
 mod nasty;
 mod objective;
