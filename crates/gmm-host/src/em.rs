@@ -245,7 +245,7 @@ pub(crate) fn go_on(
     rule.prepare(&mut run).map_err(|source| singular(source, run.iterations))?;
     while run.iterations < options.max_iter && !run.converged && !run.finished {
         let iteration = run.iterations + 1;
-        let Expectation { statistics, objective } = rule.expectation(rows, &run)?;
+        let Expectation { statistics, objective } = rule.expectation(rows, &run, options)?;
         check(&statistics, iteration)?;
         let (step, posterior) =
             rule.maximise(&statistics, options.reg_covar, &run).map_err(|source| singular(source, iteration))?;

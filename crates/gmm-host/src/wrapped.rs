@@ -179,6 +179,11 @@ impl<H: Hooks + 'static> Passes for Rows<H> {
         self.hooks.passed(statistics)
     }
 
+    fn pass_of_fit(&mut self, mixture: &Mixture, options: &EmOptions) -> Result<Statistics, Error> {
+        let statistics = self.next()?.pass_of_fit(mixture, options)?;
+        self.hooks.passed(statistics)
+    }
+
     fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {
         let all = self.next()?.passes(mixtures)?;
         all.into_iter().map(|statistics| self.hooks.passed(statistics)).collect()

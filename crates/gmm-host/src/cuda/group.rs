@@ -259,6 +259,10 @@ impl<T: Number> Passes for GroupRows<T> {
         self.sum(|shard, _| shard.expectation(mixture))
     }
 
+    fn pass_of_fit(&mut self, mixture: &Mixture, options: &EmOptions) -> Result<Statistics, Error> {
+        self.sum(|shard, _| shard.pass_of_fit(mixture, options))
+    }
+
     fn iterate(
         &mut self,
         run: &mut EmRun,

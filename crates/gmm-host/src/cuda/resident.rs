@@ -147,6 +147,17 @@ impl<T: Number> Passes for CudaResident<T> {
         self.rows.run(|rows| rows.pass_here(mixture))
     }
 
+    fn pass_of_fit(&mut self, mixture: &Mixture, options: &EmOptions) -> Result<Statistics, Error> {
+        check_features(self.rows.d, mixture.n_features())?;
+        let Self { rows, em, .. } = self;
+        let found = rows.run(|rows| {
+            let shape = rows.shape(mixture.covariance_type(), mixture.n_components());
+            let paths = em::running(rows, &shape, false);
+            em::pass(Member { em, rows }, &paths, mixture, options)
+        })?;
+        found.map_or_else(|| self.pass(mixture), Ok)
+    }
+
     fn iterate(
         &mut self,
         run: &mut EmRun,

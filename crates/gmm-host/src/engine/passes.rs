@@ -60,6 +60,16 @@ pub trait Passes: Send {
         mixtures.iter().map(|mixture| self.expectation(mixture)).collect()
     }
 
+    /// As [`pass`](Self::pass), in the iterations of a fit whose M-step the host makes. May be faster: a GPU runs its EM
+    /// paths here, within their error bounds.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass).
+    fn pass_of_fit(&mut self, mixture: &Mixture, options: &EmOptions) -> Result<Statistics, Error> {
+        let _ = options;
+        self.pass(mixture)
+    }
+
     /// Continues EM from `run.mixture` on the device, as far as the engine can without the host. Records iterations,
     /// trace, mixture and convergence in `run`, and calls `seen(run, from)` at each host synchronisation, where `from`
     /// is the number of iterations known before it. The caller makes the remaining iterations by [`pass`](Self::pass).

@@ -8,7 +8,7 @@ use gmm_model::{
 use ndarray::{Array1, Array2};
 
 use super::{FitRule, Prior};
-use crate::em::{EmRun, check};
+use crate::em::{EmOptions, EmRun, check};
 use crate::shift::Sample;
 use crate::{Error, EvaluateOptions, Evaluation, Resident};
 
@@ -45,16 +45,21 @@ impl Rule {
     }
 
     /// One E-step over all rows: the sums of the unlabelled rows, then those of the labelled ones.
-    pub(crate) fn expectation(&self, rows: &mut dyn Resident, run: &EmRun) -> Result<Expectation, Error> {
+    pub(crate) fn expectation(
+        &self,
+        rows: &mut dyn Resident,
+        run: &EmRun,
+        options: &EmOptions,
+    ) -> Result<Expectation, Error> {
         if let Some(posterior) = &run.posterior {
             let step = posterior.expectation()?;
-            let statistics = self.pass(rows, &step.mixture)?;
+            let statistics = self.pass(rows, &step.mixture, options)?;
             let total = statistics.total_weight;
             let bound = statistics.log_likelihood + total * step.log_scale - posterior.divergence();
             return Ok(Expectation { statistics, objective: bound / total });
         }
         let mixture = &run.mixture;
-        let statistics = self.pass(rows, mixture)?;
+        let statistics = self.pass(rows, mixture, options)?;
         let objective = if self.m_step.prior.is_some() {
             (statistics.log_likelihood + self.m_step.log_prior(mixture)) / statistics.total_weight
         } else {
@@ -63,8 +68,8 @@ impl Rule {
         Ok(Expectation { statistics, objective })
     }
 
-    fn pass(&self, rows: &mut dyn Resident, mixture: &Mixture) -> Result<Statistics, Error> {
-        let mut statistics = rows.pass(mixture)?;
+    fn pass(&self, rows: &mut dyn Resident, mixture: &Mixture, options: &EmOptions) -> Result<Statistics, Error> {
+        let mut statistics = rows.pass_of_fit(mixture, options)?;
         if let Some(labelled) = &self.labelled {
             statistics.add(&labelled.expectation(mixture)?)?;
         }

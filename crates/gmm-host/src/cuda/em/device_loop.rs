@@ -22,6 +22,8 @@ pub(crate) struct Loop {
     /// The polled trace and parameters, in pinned memory.
     pub(super) polled: Pinned<f64>,
     pub(super) polled_flags: Pinned<u32>,
+    /// Path, kind and `k` for which [`prepare`] has run. Its results stay until another path or shape overwrites them.
+    prepared: Option<(&'static str, CovarianceType, u32)>,
 }
 
 /// A device's share of the rows, and the buffers of its loop. With several, each device makes the whole M-step, from
@@ -33,7 +35,13 @@ pub(crate) struct Member<'a, T: Number> {
 
 impl Loop {
     pub(crate) fn empty() -> Self {
-        Self { numbers: Slot::empty(), flags: Slot::empty(), polled: pinned_empty(), polled_flags: pinned_empty() }
+        Self {
+            numbers: Slot::empty(),
+            flags: Slot::empty(),
+            polled: pinned_empty(),
+            polled_flags: pinned_empty(),
+            prepared: None,
+        }
     }
 
     pub(super) fn reserve<T: Number>(
@@ -93,7 +101,12 @@ impl Loop {
             // SAFETY: the partial sums belong to the loop's buffers, and the stream orders this before the first pass.
             rows.gpu.check("clearing partial results", unsafe { b.partials.set_8_async(0, stream) })?;
         }
-        prepare(rows, plan, &b)?;
+        let key = (plan.path.name(), plan.shape.kind, plan.shape.k);
+        if self.prepared != Some(key) {
+            self.prepared = None;
+            prepare(rows, plan, &b)?;
+            self.prepared = Some(key);
+        }
         m_step::enqueue(rows.launcher(), plan, &b, 0)
     }
 

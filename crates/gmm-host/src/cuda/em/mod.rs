@@ -9,7 +9,8 @@
 //! poll        copy log-likelihoods, parameters and flags to the host, after each batch of iterations
 //! ```
 //! The [`EmPath`] defines the pass: see [`paths`]. [`mod@select`] chooses the path. If an iteration loses more
-//! precision than a path allows ([`error_bounds`]), the next path continues from the last poll.
+//! precision than a path allows ([`error_bounds`]), the next path continues from the last poll. Where the host makes the
+//! M-step, [`pass`] runs the same kernels once.
 
 mod device_loop;
 pub(crate) mod error_bounds;
@@ -21,6 +22,7 @@ pub(crate) mod path;
 pub(crate) mod paths;
 mod run;
 pub(crate) mod select;
+mod sums;
 mod workspace;
 
 use crate::cuda::number::Number;
@@ -32,6 +34,7 @@ use path::{EmPath, Request};
 pub(crate) use run::POLL_AFTER;
 pub(crate) use run::{Outcome, iterate, iterate_on_path, plan};
 use select::{Candidate, select};
+pub(crate) use sums::pass;
 
 /// Lists all paths for these rows, each with the reasons against it.
 pub(crate) fn candidates<T: Number>(rows: &Rows<T>, shape: &Shape, fast: bool) -> Vec<Candidate> {

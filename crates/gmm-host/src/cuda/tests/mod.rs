@@ -7,6 +7,7 @@ mod foreign;
 mod group;
 mod halves;
 mod hand_over;
+mod host_m_step;
 mod likelihood;
 mod lloyd;
 mod memory;

@@ -1,0 +1,111 @@
+//! Passes of fits whose M-step the host makes run the kernels of the loop's paths.
+
+use super::halves::problem;
+use super::*;
+use crate::cuda::driver::fake::MOST_SHARED;
+use crate::{BayesOptions, EmOptions, FitRule, Passes, Prior, ReferenceEngine, WeightFamily, shift};
+
+const HOPPER: Machine = Machine { shared: MOST_SHARED, ..Machine::ONE };
+
+fn options(precision: Precision) -> EmOptions {
+    EmOptions { tol: 0.0, max_iter: 9, reg_covar: 0.1, precision, autotune: false, fast: false }
+}
+
+fn pass(text: &str, data: &Dataset, start: &Mixture, precision: Precision) -> gmm_model::Statistics {
+    let engine = CudaEngine::new(0).unwrap();
+    let (at, forced) = (shift::of_data(data), plan::ForcedPlan::parse(text).unwrap());
+    let twice = |rows: &mut dyn Passes| {
+        let first = rows.pass_of_fit(start, &options(precision)).unwrap();
+        assert_eq!(first == rows.pass(start).unwrap(), text.is_empty(), "{text}: the path runs, with its rounding");
+        assert_eq!(first, rows.pass_of_fit(start, &options(precision)).unwrap(), "{text}: the same bits again");
+        first
+    };
+    match precision {
+        Precision::F32 => {
+            twice(&mut CudaResident::<f32>::load(engine.gpu.clone(), data, precision, &at, forced, false).unwrap())
+        }
+        Precision::F64 => {
+            twice(&mut CudaResident::<f64>::load(engine.gpu.clone(), data, precision, &at, forced, false).unwrap())
+        }
+    }
+}
+
+#[test]
+fn every_path_has_the_statistics_of_a_pass() {
+    let cases: [(&str, Precision, &[CovarianceType], (usize, usize, usize), f64); 7] = [
+        ("path=fused", Precision::F64, &CovarianceType::ALL, (300, 7, 3), 1e-11),
+        ("path=fused", Precision::F32, &CovarianceType::ALL, (300, 7, 3), 2e-6),
+        ("path=chunked-f64", Precision::F64, &CovarianceType::ALL, (260, 18, 10), 1e-11),
+        ("path=chunked-f64,section=128", Precision::F32, &CovarianceType::ALL, (260, 18, 10), 2e-6),
+        ("path=small-d", Precision::F32, &[CovarianceType::Full], (300, 2, 3), 2e-6),
+        ("path=wgmma-split-fp16", Precision::F32, &[CovarianceType::Full], (300, 40, 3), 2e-4),
+        ("path=chunked-split-fp16", Precision::F32, &[CovarianceType::Full, CovarianceType::Diag], (300, 40, 3), 2e-4),
+    ];
+    for (text, precision, kinds, shape, tolerance) in cases {
+        for &kind in kinds {
+            let what = format!("{kind} {precision} {text}");
+            let (rows, start) = problem(kind, shape);
+            let data = Dataset::new(rows).unwrap();
+            let at = shift::of_data(&data);
+            let want = ReferenceEngine.load(&data, Precision::F64, &at).unwrap().pass(&start).unwrap();
+            let fake = Fake::install(HOPPER);
+            let got = pass(text, &data, &start, precision);
+            close(&got.weight, &want.weight, tolerance, &format!("{what}: weight"));
+            close(
+                got.first.as_slice().unwrap(),
+                want.first.as_slice().unwrap(),
+                4.0 * tolerance,
+                &format!("{what}: first"),
+            );
+            close(&got.second, &want.second, 4.0 * tolerance, &format!("{what}: second"));
+            close(&[got.log_likelihood], &[want.log_likelihood], tolerance, &format!("{what}: log-likelihood"));
+            assert_eq!((got.n_rows, got.total_weight, &got.centres), (want.n_rows, want.total_weight, &want.centres));
+            fake.0.assert_clean(&what);
+        }
+    }
+}
+
+#[test]
+fn far_components_fall_back_to_differences() {
+    // Narrow and far from the shift: features about it lose the variances.
+    let mut all = rows(200, 3, 0.0);
+    all.mapv_inplace(|v| 1e-7 * v);
+    all.outer_iter_mut().enumerate().for_each(|(i, mut row)| row += if i % 2 == 0 { 1e3 } else { -1e3 });
+    let data = Dataset::new(all.clone()).unwrap();
+    for kind in CovarianceType::ALL {
+        let centres = all.select(ndarray::Axis(0), &[0, 1]);
+        let at = shift::of_data(&data);
+        let mut slow = ReferenceEngine.load(&data, Precision::F64, &at).unwrap();
+        let near = slow.nearest(kind, centres.view()).unwrap();
+        let start = gmm_model::m_step(&near, 1e-15, None).unwrap().mixture;
+        let want = slow.pass(&start).unwrap();
+        let fake = Fake::install(Machine::default());
+        let got = pass("", &data, &start, Precision::F64);
+        close(&got.second, &want.second, 1e-6, &format!("{kind}: second"));
+        fake.0.assert_clean("far components");
+    }
+}
+
+#[test]
+fn fits_under_rules_are_the_cpu_engines() {
+    let data = dataset(300, 4).with_weights((0..300).map(|i| 0.5 + (i % 3) as f64).collect()).unwrap();
+    let bayes = |family| FitRule { bayes: Some(BayesOptions::new(family)), ..FitRule::none() };
+    let rules = [
+        FitRule { prior: Prior::Conjugate, ..FitRule::none() },
+        bayes(WeightFamily::Dirichlet),
+        bayes(WeightFamily::DirichletProcess),
+    ];
+    for kind in CovarianceType::ALL {
+        for rule in &rules {
+            let base = FitOptions { covariance_type: kind, max_iter: 4, tol: 0.0, seed: 7, ..FitOptions::new(3) };
+            let options = FitOptions { rule: rule.clone(), ..base };
+            let fake = Fake::install(Machine::default());
+            let got = fit(&CudaEngine::new(0).unwrap(), &data, &options).unwrap();
+            let want = fit(&crate::CpuEngine::new(1).unwrap(), &data, &options).unwrap();
+            let numbers = |m: &Mixture| m.means().iter().chain(m.covariances().values()).copied().collect::<Vec<_>>();
+            close(&numbers(&got.mixture), &numbers(&want.mixture), 1e-9, &format!("{kind} {rule:?}"));
+            close(&got.summary.trace, &want.summary.trace, 1e-11, &format!("{kind}: trace"));
+            fake.0.assert_clean("rules");
+        }
+    }
+}
