@@ -114,10 +114,12 @@ impl Cholesky {
         let mut column = vec![0.0; self.d];
         let mut trace = 0.0;
         for j in 0..self.d {
-            column[..j].fill(0.0);
-            (j..self.d).for_each(|i| column[i] = other.at(i, j));
-            self.solve_lower(&mut column);
-            trace += column.iter().map(|v| v * v).sum::<f64>();
+            // The column is 0 above its diagonal, and so is the solution.
+            for i in j..self.d {
+                let row = self.row(i);
+                column[i] = (other.at(i, j) - dot(&row[j..i], &column[j..i])) / row[i];
+                trace += column[i] * column[i];
+            }
         }
         trace
     }

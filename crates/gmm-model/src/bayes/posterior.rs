@@ -1,6 +1,6 @@
 //! The posterior: its expectations, its divergence from the prior, and the components that it uses.
 
-use ndarray::{Array1, Array2};
+use ndarray::Array1;
 
 use super::digamma::{digamma, digamma_multivariate, ln_gamma_multivariate};
 use super::weights::ln_sum;
@@ -139,24 +139,30 @@ impl Posterior {
             let away = self.squared_distance(c, &self.prior.mean);
             sum += 0.5 * (n * (ratio - 1.0 - ratio.ln()) + beta * away);
         }
-        let precisions = if self.degrees_of_freedom.len() == k { k } else { 1 };
-        sum + (0..precisions).map(|c| self.divergence_of_precision(c)).sum::<f64>()
+        let root = match &self.prior.scale {
+            PriorScale::Matrix(scale) => {
+                // The prior of the one matrix of tied counts once per component.
+                let times = self.prior_nu() / self.prior.degrees_of_freedom;
+                Some(Cholesky::new((scale * times).view()).expect("the prior was checked"))
+            }
+            _ => None,
+        };
+        let precisions = if self.mixture.covariance_type() == CovarianceType::Tied { 1 } else { k };
+        sum + (0..precisions).map(|c| self.divergence_of_precision(c, root.as_ref())).sum::<f64>()
     }
 
-    /// Of the Wishart or Gamma distribution of the precision of component `c`.
-    fn divergence_of_precision(&self, c: usize) -> f64 {
+    /// Of the Wishart or Gamma distribution of the precision of component `c`; `root` is the factor of a prior's matrix.
+    fn divergence_of_precision(&self, c: usize, root: Option<&Cholesky>) -> f64 {
         let (d, nu) = (self.mixture.n_features(), self.nu(c));
         let n = d as f64;
-        match (&self.prior.scale, self.mixture.factors()) {
-            (PriorScale::Matrix(scale), Factors::Full(all)) => wishart(&all[c], nu, scale, self.prior_nu()),
-            (PriorScale::Matrix(scale), Factors::Tied(one)) => {
-                wishart(one, nu, &(scale * self.mixture.n_components() as f64), self.prior_nu())
-            }
-            (PriorScale::Variances(scale), Factors::Diag(sd)) => {
+        match (&self.prior.scale, self.mixture.factors(), root) {
+            (PriorScale::Matrix(_), Factors::Full(all), Some(root)) => wishart((&all[c], nu), (root, self.prior_nu())),
+            (PriorScale::Matrix(_), Factors::Tied(one), Some(root)) => wishart((one, nu), (root, self.prior_nu())),
+            (PriorScale::Variances(scale), Factors::Diag(sd), _) => {
                 let each = |(s, sd): (&f64, &f64)| gamma((nu, nu * sd * sd), (self.prior_nu(), *s));
                 scale.iter().zip(sd.row(c)).map(each).sum()
             }
-            (PriorScale::Variance(scale), Factors::Spherical(sd)) => {
+            (PriorScale::Variance(scale), Factors::Spherical(sd), _) => {
                 gamma((n * nu, n * nu * sd[c] * sd[c]), (n * self.prior_nu(), n * scale))
             }
             _ => unreachable!("a prior of the mixture's kind"),
@@ -209,13 +215,12 @@ impl Posterior {
     }
 }
 
-/// The divergence of `W(ν, (νΣ)⁻¹)`, `factor` being that of Σ, from `W(ν₀, C₀⁻¹)`.
-fn wishart(factor: &Cholesky, nu: f64, scale: &Array2<f64>, prior_nu: f64) -> f64 {
+/// The divergence of `W(ν, (νΣ)⁻¹)` from `W(ν₀, C₀⁻¹)`, given the factors of Σ and C₀.
+fn wishart((factor, nu): (&Cholesky, f64), (root, prior_nu): (&Cholesky, f64)) -> f64 {
     let d = factor.dim();
     let n = d as f64;
-    let root = Cholesky::new(scale.view()).expect("the prior was checked");
     0.5 * prior_nu * (factor.ln_det() + n * nu.ln() - root.ln_det())
-        + 0.5 * (factor.trace_of_ratio(&root) - n * nu)
+        + 0.5 * (factor.trace_of_ratio(root) - n * nu)
         + ln_gamma_multivariate(d, 0.5 * prior_nu)
         - ln_gamma_multivariate(d, 0.5 * nu)
         + 0.5 * (nu - prior_nu) * digamma_multivariate(d, 0.5 * nu)

@@ -143,10 +143,13 @@ impl Sums<'_> {
             return;
         }
         for i in 0..d {
-            for j in 0..i {
-                let moved: f64 = live.iter().map(|(n, shift, ..)| n * shift[i] * shift[j]).sum();
-                let apart: f64 = live.iter().map(|(_, _, away, share)| share * away[i] * away[j]).sum();
-                sum[[i, j]] += second[packed_index(i, j)] - moved + apart;
+            let mut row = sum.row_mut(i);
+            let row = &mut row.as_slice_mut().expect("row-major")[..i];
+            row.iter_mut().zip(&second[packed_index(i, 0)..]).for_each(|(v, second)| *v += second);
+            for (n, shift, away, share) in &live {
+                let (down, across) = (n * shift[i], share * away[i]);
+                let columns = shift.iter().zip(away);
+                row.iter_mut().zip(columns).for_each(|(v, (shift, away))| *v += across * away - down * shift);
             }
             let moved: f64 = live.iter().map(|(n, shift, ..)| n * shift[i] * shift[i]).sum();
             let apart: f64 = live.iter().map(|(_, _, away, share)| share * away[i] * away[i]).sum();
