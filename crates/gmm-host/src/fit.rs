@@ -11,7 +11,7 @@ use gmm_model::bayes::Posterior;
 use gmm_model::{CovarianceType, Criteria, FitSummary, MStepRule, Mixture, Precision, RowStorage};
 use ndarray::Array2;
 
-use crate::em::{self, EmOptions, EmRun, Observer, OnDevice};
+use crate::em::{self, EmOptions, EmRun, Observer, OnDevice, RestartProgress};
 use crate::init::{Init, Start, StartReached};
 use crate::restarts::{self, FitState};
 use crate::rule::{self, FitRule};
@@ -243,10 +243,17 @@ fn fit_data(
         }
         _ => None,
     };
-    let state = match at_once {
+    let mut state = match at_once {
         Some(state) => state,
         None => restarts::run_all(rows.as_mut(), start, options, precision, (from, &mut starts), observer)?,
     };
+    if options.rule.has_moves()
+        && let Some(best) = &mut state.best
+    {
+        let progress = RestartProgress { index: best.index, begun: state.begun, empty_at_start: 0, best: None };
+        let em = em_options(options, precision);
+        best.run = rule::improve(rows.as_mut(), best.run.clone(), &em, &rule, progress, observer)?;
+    }
     let (best, empty_at_start) = state.best.clone().map(|best| (best.run, best.empty_at_start)).expect("a run ended");
     let on_device = best.on_device;
     let fast = match on_device {

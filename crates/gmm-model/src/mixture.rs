@@ -164,7 +164,12 @@ impl Mixture {
         Ok(Self { weights: normalise(weights), ..self.clone() })
     }
 
-    pub(crate) fn selected(&self, order: &[usize], weights: Array1<f64>) -> Result<Self, ModelError> {
+    /// The components of the given indices, in that order, with other weights, `(order.len(),)`. An index may occur several
+    /// times.
+    ///
+    /// # Errors
+    /// [`ModelError::Range`] if there is no such component; as for [`new`](Self::new) for the weights.
+    pub fn selected(&self, order: &[usize], weights: Array1<f64>) -> Result<Self, ModelError> {
         if let Some(c) = order.iter().find(|&&c| c >= self.n_components()) {
             let must = "below the number of components";
             return Err(ModelError::Range { what: "component", value: c.to_string(), must });

@@ -54,6 +54,9 @@ pub(crate) struct BayesArgs {
         help_heading = "Variational Bayes"
     )]
     scale: Option<Vec<f64>>,
+    /// After the iterations reorder, merge, delete and add components as long as that raises the lower bound
+    #[arg(long, requires = "bayes", conflicts_with_all = ["checkpoint", "resume"], help_heading = "Variational Bayes")]
+    moves: bool,
 }
 
 impl BayesArgs {
@@ -84,6 +87,7 @@ impl BayesArgs {
             mean_precision: self.mean_precision,
             degrees_of_freedom: self.dof,
             scale: self.scale.as_ref().map(scale).transpose()?,
+            moves: self.moves,
         }))
     }
 }

@@ -24,6 +24,8 @@ pub struct BayesOptions {
     /// or the mean of that. A default that is not positive definite, as of a constant column, is raised to variances of
     /// 2⁻⁴⁰ of the column's.
     pub scale: Option<PriorScale>,
+    /// After the iterations, whether components are reordered, merged, deleted and born as long as that raises the bound.
+    pub moves: bool,
 }
 
 /// The family of the weights' prior.
@@ -38,7 +40,15 @@ pub enum WeightFamily {
 impl BayesOptions {
     /// scikit-learn's defaults, with a family of the weights' prior.
     pub const fn new(weights: WeightFamily) -> Self {
-        Self { weights, concentration: None, mean: None, mean_precision: None, degrees_of_freedom: None, scale: None }
+        Self {
+            weights,
+            concentration: None,
+            mean: None,
+            mean_precision: None,
+            degrees_of_freedom: None,
+            scale: None,
+            moves: false,
+        }
     }
 
     /// Checks all that does not depend on the data.
@@ -97,7 +107,8 @@ impl BayesOptions {
         let concentration = weights.concentration();
         format!(
             "variational Bayes: {family} of concentration {concentration}, mean precision {mean_precision}, degrees of \
-             freedom {degrees_of_freedom}"
+             freedom {degrees_of_freedom}{}",
+            if self.moves { ", moves" } else { "" }
         )
     }
 }

@@ -2,6 +2,7 @@
 
 mod bayes;
 mod labels;
+mod moves;
 mod resolved;
 
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use crate::{Error, FitOptions, Init};
 
 pub use bayes::{BayesOptions, WeightFamily};
 pub(crate) use labels::separate;
+pub(crate) use moves::improve;
 pub(crate) use resolved::{Expectation, Rule, of_data};
 
 /// What a fit does beyond maximum likelihood: prior, covariance floor, dropping of starved components, fixed and shared
@@ -87,6 +89,11 @@ impl FitRule {
     /// Whether a fit of finite data always ends with a model.
     pub fn never_fails(&self) -> bool {
         self.prior != Prior::None || self.bayes.is_some() || self.floor != Floor::default() || self.starved.is_some()
+    }
+
+    /// Whether a fit goes on with moves.
+    pub(crate) fn has_moves(&self) -> bool {
+        self.bayes.as_ref().is_some_and(|bayes| bayes.moves)
     }
 
     /// Checks all that does not depend on the data.

@@ -74,6 +74,51 @@ fn components_that_the_data_do_not_need_stay_empty() {
 }
 
 #[test]
+fn moves_never_lower_the_bound_and_find_the_components() {
+    let (mut by_moves, mut by_restarts, mut moves, mut restarts) = (0, 0, 0, 0);
+    for seed in 0..6 {
+        let truth = gmm_model::synthetic(6, 2, CovarianceType::Full, 20 + seed, &wide()).unwrap();
+        let x = gmm_model::sample(&truth, 600, seed).unwrap().0;
+        let run = |with_moves, n_init| {
+            let one = BayesOptions {
+                concentration: Some(0.01),
+                moves: with_moves,
+                ..BayesOptions::new(WeightFamily::DirichletProcess)
+            };
+            let rule = FitRule { bayes: Some(one), ..FitRule::none() };
+            let base = with(rule, 12, CovarianceType::Full);
+            let mut iterations = 0;
+            let options =
+                FitOptions { n_init, seed, max_iter: 300, reg_covar: 0.0, init: Init::RandomRows, tol: 1e-5, ..base };
+            let mut count = |_: &gmm_host::Iteration<'_>| {
+                iterations += 1;
+                ControlFlow::Continue(())
+            };
+            let data = Dataset::new(x.clone()).unwrap();
+            let found = gmm_host::fit_observed(&CpuEngine::new(1).unwrap(), &data, &options, &mut count).unwrap();
+            (found, iterations)
+        };
+        let found = |fit: &gmm_host::Fit| fit.posterior.as_ref().unwrap().used(1.0).len() == 6;
+        let (plain, _) = run(false, 1);
+        let (moved, of_moves) = run(true, 1);
+        let (best, of_restarts) = run(false, 10);
+        assert!(moved.summary.lower_bound >= plain.summary.lower_bound, "{seed}");
+        assert!(moved.summary.trace.windows(2).all(|two| two[1] >= two[0] - 1e-12 * two[0].abs()), "{seed}");
+        assert_eq!(moved.summary.iterations, moved.summary.trace.len());
+        by_moves += usize::from(found(&moved));
+        by_restarts += usize::from(found(&best));
+        moves += of_moves;
+        restarts += of_restarts;
+    }
+    assert!(by_moves >= by_restarts && by_moves >= 5, "{by_moves} {by_restarts}");
+    assert!(moves < restarts, "{moves} {restarts}");
+}
+
+fn wide() -> gmm_model::SyntheticOptions {
+    gmm_model::SyntheticOptions { separation: 4.0, ..gmm_model::SyntheticOptions::default() }
+}
+
+#[test]
 fn the_prior_given_is_the_one_used() {
     let x = separated(50, 2, 2);
     let given = BayesOptions {
