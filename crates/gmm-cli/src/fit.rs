@@ -252,7 +252,8 @@ fn report(
     if args.json {
         output::print_json(&json(summary, elapsed.as_secs_f64()))?;
     } else {
-        let record = render::fit(summary, Some(&engine), Some(elapsed));
+        let mut record = model.posterior.as_ref().map_or_else(String::new, render::posterior);
+        record += &render::fit(summary, Some(&engine), Some(elapsed));
         match &args.output {
             None => output::print(&format!("{}\n{record}", render::mixture(&model, false, console.colour)))?,
             // Standard output is used by the model, so the summary goes to standard error.

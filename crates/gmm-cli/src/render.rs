@@ -1,6 +1,7 @@
 //! A mixture and its fit as short aligned text, with column names.
 
 use gmm_data::ModelFile;
+use gmm_model::bayes::Posterior;
 use gmm_model::{CovarianceType, Covariances, FitSummary, number, shown, three_digits};
 
 use crate::output::paint;
@@ -74,6 +75,15 @@ pub(crate) fn clusters(clusters: &[usize]) -> String {
     lines.collect()
 }
 
+/// The components that a posterior uses, with their rows.
+pub(crate) fn posterior(posterior: &Posterior) -> String {
+    let (used, counts) = (posterior.used(1.0), posterior.counts());
+    let each: Vec<String> = used.iter().map(|&c| format!("{c}: {}", three_digits(counts[c]))).collect();
+    let (k, effective) = (counts.len(), posterior.effective_components());
+    format!("posterior       {} of {k} components have rows, as many as {effective:.2} of equal weight\n", used.len())
+        + &format!("rows            {}\n", each.join(", "))
+}
+
 /// The summary of a fit. `engine`, if given, replaces the shorter description of the engine in the summary.
 pub(crate) fn fit(summary: &FitSummary, engine: Option<&str>, elapsed: Option<std::time::Duration>) -> String {
     let s = summary;
@@ -93,6 +103,9 @@ pub(crate) fn fit(summary: &FitSummary, engine: Option<&str>, elapsed: Option<st
     ];
     if let [first, .., last] = s.trace[..] {
         lines.push(("trace", format!("{} {} → {}", sparkline(&s.trace), short(first), short(last))));
+    }
+    if let Some(bound) = s.lower_bound {
+        lines.push(("lower bound", format!("{} of the log evidence", fixed(bound))));
     }
     // From a file, perhaps: control characters are not printed.
     lines.extend(s.rules.iter().map(|rule| ("rule", shown(rule).into_owned())));

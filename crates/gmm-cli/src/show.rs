@@ -29,6 +29,9 @@ pub(crate) fn run(args: &ShowArgs, console: &Console) -> anyhow::Result<()> {
     if let Some(clusters) = &model.clusters {
         text += &format!("\n{}", render::clusters(clusters));
     }
+    if let Some(posterior) = &model.posterior {
+        text += &format!("\n{}", render::posterior(posterior));
+    }
     if let Some(summary) = &model.fit {
         text += &format!("\n{}", render::fit(summary, None, None));
     }

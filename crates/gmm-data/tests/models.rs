@@ -4,7 +4,10 @@ mod common;
 
 use common::golden;
 use gmm_data::{FileError, ModelFile, model_to_json, model_to_safetensors, read_model, read_model_bytes, write_model};
-use gmm_model::{Covariances, FitSummary, Mixture, OutlierThreshold, Precision, RowStorage};
+use gmm_model::bayes::{BayesPrior, WeightPrior};
+use gmm_model::{
+    CovarianceType, Covariances, FitSummary, Mixture, OutlierThreshold, Precision, PriorScale, RowStorage,
+};
 use ndarray::{Array3, array};
 
 fn fit() -> FitSummary {
@@ -270,4 +273,62 @@ fn clusters_that_do_not_match_the_components_name_the_field() {
     let model = ModelFile { clusters: Some(vec![0, 0, 0]), ..models().remove(0) };
     let error = write_model(tempfile::tempdir().unwrap().path().join("m.json"), &model).unwrap_err();
     assert!(error.to_string().contains("3 clusters for 2"), "{error}");
+}
+
+fn prior(kind: CovarianceType) -> BayesPrior {
+    BayesPrior {
+        weights: WeightPrior::DirichletProcess { concentration: 1.0 / 3.0 },
+        mean: array![0.1, -0.0],
+        mean_precision: 0.7,
+        degrees_of_freedom: 2.5,
+        scale: match kind {
+            CovarianceType::Full | CovarianceType::Tied => PriorScale::Matrix(array![[1.0 / 3.0, 0.1], [0.1, 2.0]]),
+            CovarianceType::Diag => PriorScale::Variances(array![1.0 / 3.0, 2.0]),
+            CovarianceType::Spherical => PriorScale::Variance(1.0 / 3.0),
+        },
+    }
+}
+
+fn posterior(kind: CovarianceType, weights: WeightPrior) -> ModelFile {
+    let x = array![[0.3, 1.0 / 3.0], [2.0, 5.0], [-1.0, 0.5], [2.5, 4.0], [0.1, 0.2]];
+    let start = gmm_model::synthetic(3, 2, kind, 1, &gmm_model::SyntheticOptions::default()).unwrap();
+    let statistics = gmm_model::reference::statistics(&start, x.view(), None);
+    let posterior = BayesPrior { weights, ..prior(kind) }.update(&statistics, 0.0).unwrap();
+    ModelFile { posterior: Some(posterior.clone()), ..ModelFile::from(posterior.mixture().clone()) }
+}
+
+#[test]
+fn posteriors_come_back_bit_for_bit_from_either_form() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in CovarianceType::ALL {
+        for weights in
+            [WeightPrior::Dirichlet { concentration: 0.1 }, WeightPrior::DirichletProcess { concentration: 1.0 / 3.0 }]
+        {
+            let model = posterior(kind, weights);
+            for name in ["m.json", "m.safetensors"] {
+                let path = folder.path().join(name);
+                write_model(&path, &model).unwrap();
+                assert_eq!(read_model(&path).unwrap(), model, "{kind} {weights:?} {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn damaged_posteriors_name_the_field() {
+    let model = posterior(CovarianceType::Full, WeightPrior::DirichletProcess { concentration: 0.5 });
+    let text = model_to_json(&model).unwrap();
+    let changed = |from: &str, to: &str| {
+        assert!(text.contains(from), "{from}");
+        read_model_bytes(text.replacen(from, to, 1).as_bytes(), "<test>")
+    };
+    check(changed("\"weight_prior\":\"dp\"", "\"weight_prior\":\"zip\""), &["'posterior'", "zip"]);
+    check(changed("\"weight_prior\":\"dp\"", "\"weight_prior\":\"dirichlet\""), &["'posterior'", "family"]);
+    check(changed("\"mean_precision_prior\":0.7", "\"mean_precision_prior\":-1"), &["'posterior'", "mean precision"]);
+    check(changed("\"degrees_of_freedom_prior\":2.5", "\"degrees_of_freedom_prior\":1"), &["degrees of freedom"]);
+    check(changed("\"mean_prior\":[0.1,-0.0]", "\"mean_prior\":[0.1]"), &["'posterior'", "mean prior"]);
+    check(changed("\"covariance_prior\":[[", "\"covariance_prior\":[[1],["), &["'posterior'", "unequal length"]);
+    let other = ModelFile { mixture: models().remove(2).mixture, ..model };
+    let error = write_model(tempfile::tempdir().unwrap().path().join("m.json"), &other).unwrap_err();
+    assert!(error.to_string().contains("posterior of the model's mixture"), "{error}");
 }

@@ -19,11 +19,13 @@ pub enum Choice {
     /// Bootstrap likelihood-ratio tests of K against the next larger number of components, until one is not
     /// significant: [`blrt()`].
     Blrt,
+    /// The highest lower bound of the log evidence, of fits by variational Bayes.
+    Bound,
 }
 
 impl Choice {
     /// The names accepted by [`FromStr`].
-    pub const WORDS: [&'static str; 5] = ["bic", "aic", "icl", "icl-labels", "blrt"];
+    pub const WORDS: [&'static str; 6] = ["bic", "aic", "icl", "icl-labels", "blrt", "bound"];
 
     /// The name.
     pub const fn name(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Choice {
             Self::Criterion(criterion) => criterion.name(),
             Self::LabelsIcl => "icl-labels",
             Self::Blrt => "blrt",
+            Self::Bound => "bound",
         }
     }
 
@@ -60,10 +63,11 @@ impl FromStr for Choice {
         match text {
             "icl-labels" => Ok(Self::LabelsIcl),
             "blrt" => Ok(Self::Blrt),
+            "bound" => Ok(Self::Bound),
             _ => text.parse().map(Self::Criterion).map_err(|_| ModelError::UnknownWord {
                 what: "criterion",
                 word: text.to_owned(),
-                choices: "bic, aic, icl, icl-labels, blrt",
+                choices: "bic, aic, icl, icl-labels, blrt, bound",
             }),
         }
     }
@@ -130,9 +134,29 @@ pub fn choose<'a>(
                 None => return Ok(None),
             }
         }
+        Choice::Bound => match highest_bound(candidates)? {
+            Some(at) => out.best = at,
+            None => return Ok(None),
+        },
         Choice::Blrt => return sequence(engine, data, candidates, options, tests, observer),
     }
     Ok(Some(out))
+}
+
+/// The index of the candidate of the highest bound, the first among equals; `None` if none has a fit.
+fn highest_bound(candidates: &[Candidate]) -> Result<Option<usize>, Error> {
+    let mut best: Option<(usize, f64)> = None;
+    for (i, candidate) in candidates.iter().enumerate() {
+        let Ok(fit) = &candidate.outcome else { continue };
+        let Some(bound) = fit.summary.lower_bound else {
+            let must = "used with fits by variational Bayes, which have a bound".to_owned();
+            return Err(Error::Option { option: "criterion", value: "bound".to_owned(), must });
+        };
+        if best.is_none_or(|(_, highest)| bound > highest) {
+            best = Some((i, bound));
+        }
+    }
+    Ok(best.map(|(i, _)| i))
 }
 
 /// The tests of each candidate against the next, until one is not significant or a candidate has no fit.
