@@ -1,0 +1,87 @@
+//! `gmm fit --bayes`, and what other commands do with its models.
+
+use gmm_tests::{Folder, data, numbers};
+use serde_json::Value;
+
+fn fit(options: &str) -> String {
+    format!("fit {} {options}", data("old_faithful.csv"))
+}
+
+#[test]
+fn a_dirichlet_process_uses_as_many_components_as_the_data_need() {
+    let folder = Folder::new();
+    let found = folder.gmm(&fit("-k 8 --bayes dp --concentration 0.01 --moves --max-iter 1000 -o m.json")).ok();
+    assert!(found.stdout.contains("2 of 8 components have rows"), "{}", found.stdout);
+    assert!(found.stdout.contains("of the log evidence"), "{}", found.stdout);
+    assert!(found.stdout.contains("variational Bayes: Dirichlet process of concentration 0.01"), "{}", found.stdout);
+    let model = folder.json("m.json");
+    assert_eq!(model["posterior"]["weight_prior"], "dp");
+    assert!(model["fit"]["lower_bound"].as_f64().unwrap() < 0.0);
+    let shown = folder.gmm("show m.json").ok().stdout;
+    assert!(shown.contains("2 of 8 components have rows"), "{shown}");
+}
+
+#[test]
+fn every_option_of_the_prior_reaches_the_model() {
+    let folder = Folder::new();
+    let options = "--concentration 2 --mean-prior 3,70 --mean-precision 0.5 --dof 4.5";
+    folder.gmm(&fit(&format!("-k 2 --bayes dirichlet {options} --scale 2,300 -o m.json"))).ok();
+    let posterior = folder.json("m.json")["posterior"].clone();
+    assert_eq!(posterior["weight_concentration_prior"], 2.0);
+    assert_eq!(numbers(&posterior["mean_prior"]), [3.0, 70.0]);
+    assert_eq!(posterior["mean_precision_prior"], 0.5);
+    assert_eq!(posterior["degrees_of_freedom_prior"], 4.5);
+    assert_eq!(numbers(&posterior["covariance_prior"][1]), [0.0, 300.0]);
+    let total: f64 = numbers(&posterior["weight_concentration"]).iter().sum();
+    assert!((total - 276.0).abs() < 1e-9, "{total}");
+    folder.gmm(&fit("-k 2 --bayes dirichlet --covariance spherical --scale 9 -o m.json")).ok();
+    assert_eq!(folder.json("m.json")["posterior"]["covariance_prior"], 9.0);
+}
+
+#[test]
+fn scores_are_predictive_densities_and_labels_those_of_the_fit() {
+    let folder = Folder::new();
+    folder.gmm(&fit("-k 2 --bayes dirichlet -o m.json")).ok();
+    folder.write("far.csv", "eruptions,waiting\n30,500\n2,54\n");
+    folder.gmm("score m.json far.csv --per-row -o bayes.csv").ok();
+    // The same mixture without its posterior: tails of a normal distribution.
+    let mut plain = folder.json("m.json");
+    plain.as_object_mut().unwrap().remove("posterior");
+    folder.write("plain.json", &plain.to_string());
+    folder.gmm("score plain.json far.csv --per-row -o plain.csv").ok();
+    let read = |name: &str| -> Vec<f64> { folder.text(name).lines().skip(1).map(|v| v.parse().unwrap()).collect() };
+    let (bayes, plain) = (read("bayes.csv"), read("plain.csv"));
+    assert!(bayes[0] > plain[0] + 100.0, "{bayes:?} {plain:?}");
+    assert!((bayes[1] - plain[1]).abs() < 0.1, "{bayes:?} {plain:?}");
+    let total = folder.gmm("score m.json far.csv --json").ok().stdout;
+    let total: Value = serde_json::from_str(&total).unwrap();
+    assert!((total["log_likelihood"].as_f64().unwrap() - bayes[0] - bayes[1]).abs() < 1e-9, "{total}");
+    folder.gmm("predict m.json far.csv -o labels.csv").ok();
+    assert_eq!(folder.text("labels.csv").lines().count(), 3);
+}
+
+#[test]
+fn an_interrupted_fit_goes_on_with_its_posterior() {
+    let folder = Folder::new();
+    let options = "-k 4 --bayes dp --tol 0 --threads 1";
+    folder.gmm(&fit(&format!("{options} --max-iter 12 -q -o whole.json"))).ok();
+    folder.gmm(&fit(&format!("{options} --max-iter 5 --checkpoint c.json -q -o part.json"))).ok();
+    folder.gmm(&fit("--resume c.json --max-iter 12 -q -o rest.json")).ok();
+    assert_eq!(folder.json("rest.json"), folder.json("whole.json"));
+}
+
+#[test]
+fn options_that_do_not_fit_are_refused() {
+    let folder = Folder::new();
+    let refuses = |options: &str, words: &[&str]| {
+        folder.refuses(&fit(&format!("-k 2 {options} -o m.json")), 2, words);
+    };
+    refuses("--bayes zip", &["dp", "dirichlet"]);
+    refuses("--concentration 1", &["--bayes"]);
+    refuses("--bayes dp --concentration -1", &["concentration", "positive"]);
+    refuses("--bayes dp --prior", &["bayes", "without prior"]);
+    refuses("--bayes dp --online", &["--online"]);
+    refuses("--bayes dp --covariance spherical --scale 1,2", &["--scale", "one number"]);
+    refuses("--bayes dp --dof 1", &["degrees of freedom"]);
+    refuses("--bayes dp --mean-prior 1", &["mean prior"]);
+}
