@@ -20,6 +20,7 @@ const CUDA: [&str; 13] = [
     "products",
     "tune",
     "resident",
+    "parts",
     "group",
     // The engine itself, `mod.rs`.
     "",

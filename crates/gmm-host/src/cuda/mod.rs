@@ -15,6 +15,7 @@
 //! | [`products`] | resident matrices and products with them; independent of rows |
 //! | [`tune`] | autotune: EM paths timed over the given rows |
 //! | [`resident`] | all of these behind the engine traits |
+//! | [`parts`] | statistics of many parts of the rows at once |
 //! | [`group`] | several GPUs as one engine |
 
 mod driver;
@@ -23,6 +24,7 @@ mod group;
 mod launch;
 mod log_likelihood;
 mod number;
+mod parts;
 pub(crate) mod products;
 mod resident;
 mod rows;
@@ -35,9 +37,10 @@ mod tune;
 #[cfg(test)]
 pub(crate) use driver::fake::here as fake_driver;
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use gmm_model::{CovarianceType, Dataset, Precision, PrecisionMixture};
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, RowStorage, Statistics};
 
 use crate::cpu::few;
 use crate::data::DeviceRows;
@@ -242,6 +245,20 @@ impl Engine for CudaEngine {
         want: &mut EvaluateOptions<'_>,
     ) -> Result<Option<Evaluation>, Error> {
         few::evaluate_beside_a_device(data, precision, shift, mixture, want)
+    }
+
+    fn pass_of_parts(
+        &self,
+        data: &Dataset,
+        storage: &RowStorage,
+        mixture: &Mixture,
+        parts: &[Range<usize>],
+        each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
+    ) -> Result<bool, Error> {
+        match storage.precision {
+            Precision::F32 => parts::pass::<f32>(&self.gpu, data, storage, mixture, parts, each),
+            Precision::F64 => parts::pass::<f64>(&self.gpu, data, storage, mixture, parts, each),
+        }
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {

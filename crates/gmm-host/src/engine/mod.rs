@@ -14,7 +14,9 @@ pub use inherit::{Inherit, OwnPasses};
 pub use passes::{FillResponsibilities, Passes};
 pub use seeding::{DISTANCE_ROWS, Seeding};
 
-use gmm_model::{Dataset, Precision, PrecisionMixture};
+use std::ops::Range;
+
+use gmm_model::{Dataset, Mixture, Precision, PrecisionMixture, RowStorage, Statistics};
 
 use crate::data::DeviceRows;
 use crate::products::Multiplier;
@@ -76,6 +78,24 @@ pub trait Engine: Send + Sync {
     fn concurrently(&self, shape: (usize, usize), work: &(dyn Fn(&dyn Engine) + Sync)) -> bool {
         let _ = (shape, work);
         false
+    }
+
+    /// Calls `each` with the statistics of a [pass](Passes::pass) under `mixture` over each of the `parts` of the rows,
+    /// perhaps from several threads and in any order. `false`, perhaps after some calls, if the engine has no way that is
+    /// faster than to load and pass each part; as in this default.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load) and [`Passes::pass`]; the first error of `each`.
+    fn pass_of_parts(
+        &self,
+        data: &Dataset,
+        storage: &RowStorage,
+        mixture: &Mixture,
+        parts: &[Range<usize>],
+        each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
+    ) -> Result<bool, Error> {
+        let _ = (data, storage, mixture, parts, each);
+        Ok(false)
     }
 
     /// [`Evaluate::evaluate_precisions`] of rows so few that loading them would take longer. `None` if they should be

@@ -118,10 +118,23 @@ impl Loop {
         workspace: &Workspace,
         iteration: u32,
     ) -> Result<(), Error> {
+        let sections = rows.sections.ranges();
+        self.pass_over(rows, plan, workspace, sections, iteration)
+    }
+
+    /// As [`pass`](Self::pass), over the given ranges of rows, each of which begins at a tile.
+    pub(super) fn pass_over<T: Number>(
+        &mut self,
+        rows: &mut Rows<T>,
+        plan: &LoopPlan,
+        workspace: &Workspace,
+        sections: impl Iterator<Item = Range<usize>>,
+        iteration: u32,
+    ) -> Result<(), Error> {
         let buffers = workspace.buffers(&self.numbers, &self.flags);
         let is_streamed = rows.streamed.is_some();
-        for range in rows.sections.ranges() {
-            let accumulate = range.start > 0;
+        for (section, range) in sections.enumerate() {
+            let accumulate = section > 0;
             for_section(rows, plan, &buffers, range, |launch| {
                 if is_streamed {
                     plan.path.norms(launch)?;

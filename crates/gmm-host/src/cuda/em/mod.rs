@@ -18,6 +18,7 @@ mod exchange;
 mod grid;
 mod m_step;
 mod packing;
+mod parts;
 pub(crate) mod path;
 pub(crate) mod paths;
 mod run;
@@ -29,6 +30,7 @@ use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 use crate::cuda::shape::Shape;
 pub(crate) use device_loop::{Loop, Member};
+pub(crate) use parts::{Part, pass_parts};
 use path::{EmPath, Request};
 #[cfg(test)]
 pub(crate) use run::POLL_AFTER;

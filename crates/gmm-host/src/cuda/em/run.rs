@@ -244,10 +244,24 @@ pub(crate) fn plan<T: Number>(
     options: &EmOptions,
     done: usize,
 ) -> Result<Option<LoopPlan>, Error> {
+    plan_over(rows, shape, path, options, (done, rows.sections.rows()))
+}
+
+/// As [`plan`], for passes over at most `most` rows at once.
+///
+/// # Errors
+/// As there.
+pub(super) fn plan_over<T: Number>(
+    rows: &Rows<T>,
+    shape: Shape,
+    path: &'static dyn EmPath,
+    options: &EmOptions,
+    (done, most): (usize, usize),
+) -> Result<Option<LoopPlan>, Error> {
     let limits = rows.gpu.limits;
     let Ok(matrices) = Matrices::of(shape.kernel_kind(), shape.d, limits.shared_bytes.into()) else { return Ok(None) };
     let (n, sections) = (shape.n, rows.sections);
-    let section = Shape { n: sections.rows() as u64, ..shape };
+    let section = Shape { n: most as u64, ..shape };
     let grid = path.grid(&section, &rows.gpu, &rows.forced)?;
     let shape = if rows.streamed.is_some() { section } else { shape };
     // Benchmarks read the field `plan`.

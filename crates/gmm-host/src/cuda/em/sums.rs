@@ -4,7 +4,7 @@
 use cust::memory::AsyncCopyDestination;
 use gmm_kernels::em::layout::FeatureLayout;
 use gmm_kernels::em::state::{STATE_LEN, TROUBLE};
-use gmm_model::{Cholesky, CovarianceType, Factors, Mixture, Statistics, packed_index};
+use gmm_model::{Cholesky, CovarianceType, Covariances, Factors, Mixture, Statistics, packed_index};
 use ndarray::Array2;
 
 use super::device_loop::{Loop, Member};
@@ -75,23 +75,26 @@ fn on_path<T: Number>(
     if state[TROUBLE as usize] != 0 {
         return Ok(None);
     }
-    let of = Unpacked { plan, sums: &sums, shift: &rows.shift, scatter: scatter.as_deref(), mixture };
+    let of = Unpacked { plan, sums: &sums, shift: &rows.shift, scatter: scatter.as_deref(), mixture, of_part: false };
     Ok(of.statistics(rows.total_weight, rows.n))
 }
 
 /// The sums of a pass, about the shift.
-struct Unpacked<'a> {
-    plan: &'a LoopPlan,
-    sums: &'a [f64],
-    shift: &'a [f64],
+pub(super) struct Unpacked<'a> {
+    pub(super) plan: &'a LoopPlan,
+    pub(super) sums: &'a [f64],
+    pub(super) shift: &'a [f64],
     /// Packed Σ w x xᵀ about the shift, for a tied covariance.
-    scatter: Option<&'a [f64]>,
-    mixture: &'a Mixture,
+    pub(super) scatter: Option<&'a [f64]>,
+    pub(super) mixture: &'a Mixture,
+    /// Whether what is left of a moment may be as small as it likes beside the variances of the mixture. No covariance is
+    /// made of such statistics alone: a part may be a single row.
+    pub(super) of_part: bool,
 }
 
 impl Unpacked<'_> {
     /// The statistics about the mixture's means; `None` if a moment lost too much precision or is not finite.
-    fn statistics(&self, total_weight: f64, n: usize) -> Option<Statistics> {
+    pub(super) fn statistics(&self, total_weight: f64, n: usize) -> Option<Statistics> {
         let (k, d) = self.mixture.means().dim();
         let layout = self.plan.layout;
         let mut out = Statistics::zero(self.mixture.covariance_type(), self.mixture.means().to_owned());
@@ -119,7 +122,11 @@ impl Unpacked<'_> {
                 for (at, second) in out.second.iter_mut().enumerate() {
                     let (c, j) = (at / d, at % d);
                     let about = self.at(layout.column_sum(layout.square(j as u32), c as u32));
-                    let left = self.left(about, out.weight[c] * moved[[c, j]] * moved[[c, j]])?;
+                    let left = self.left(
+                        about,
+                        out.weight[c] * moved[[c, j]] * moved[[c, j]],
+                        self.known(c, j, out.weight[c]),
+                    )?;
                     *second = left + out.weight[c] * steps[[c, j]] * steps[[c, j]];
                 }
             }
@@ -127,7 +134,7 @@ impl Unpacked<'_> {
                 for (c, second) in out.second.iter_mut().enumerate() {
                     let squares = |of: &Array2<f64>| of.row(c).iter().map(|v| v * v).sum::<f64>();
                     let about = self.at(layout.column_sum(d as u32, c as u32));
-                    let left = self.left(about, out.weight[c] * squares(&moved))?;
+                    let left = self.left(about, out.weight[c] * squares(&moved), self.known(c, 0, out.weight[c]))?;
                     *second = left + out.weight[c] * squares(&steps);
                 }
             }
@@ -139,11 +146,25 @@ impl Unpacked<'_> {
         self.sums[position as usize]
     }
 
-    /// `about − moved`, if enough of it is left.
-    fn left(&self, about: f64, moved: f64) -> Option<f64> {
+    /// `about − moved`, if enough of it is left, or of what is `known`.
+    fn left(&self, about: f64, moved: f64, known: f64) -> Option<f64> {
         let v = about - moved;
         // False for NaN.
-        (about == 0.0 || v >= self.plan.bounds.least_left * about).then_some(v)
+        (about == 0.0 || v.max(known) >= self.plan.bounds.least_left * about).then_some(v)
+    }
+
+    /// The variance of a component in column `j` under the mixture, times its weight, for statistics of parts; else 0.
+    fn known(&self, c: usize, j: usize, weight: f64) -> f64 {
+        if !self.of_part {
+            return 0.0;
+        }
+        weight
+            * match self.mixture.covariances() {
+                Covariances::Full(all) => all[[c, j, j]],
+                Covariances::Tied(one) => one[[j, j]],
+                Covariances::Diag(all) => all[[c, j]],
+                Covariances::Spherical(all) => all[c],
+            }
     }
 
     fn matrices(&self, out: &mut Statistics, moved: &Array2<f64>, steps: &Array2<f64>) -> Option<()> {
@@ -155,7 +176,8 @@ impl Unpacked<'_> {
                 for j in 0..=i {
                     let about = self.at(self.plan.layout.product_sum(i as u32, j as u32, c as u32));
                     let moved = weight * moved[[c, i]] * moved[[c, j]];
-                    let left = if i == j { self.left(about, moved)? } else { about - moved };
+                    let known = self.known(c, i, weight);
+                    let left = if i == j { self.left(about, moved, known)? } else { about - moved };
                     second[packed_index(i, j)] = left + weight * steps[[c, i]] * steps[[c, j]];
                 }
             }
@@ -172,7 +194,7 @@ impl Unpacked<'_> {
         for i in 0..d {
             for j in 0..=i {
                 let (about, moved) = (scatter[packed_index(i, j)], sum(moved, i, j));
-                let left = if i == j { self.left(about, moved)? } else { about - moved };
+                let left = if i == j { self.left(about, moved, 0.0)? } else { about - moved };
                 out.second[packed_index(i, j)] = left + sum(steps, i, j);
             }
         }

@@ -109,3 +109,57 @@ fn fits_under_rules_are_the_cpu_engines() {
         }
     }
 }
+
+#[test]
+fn parts_have_the_statistics_of_passes_over_each() {
+    let parts = [0..1, 1..130, 130..258, 258..700, 700..701, 900..1000];
+    for kind in [CovarianceType::Full, CovarianceType::Diag, CovarianceType::Spherical] {
+        for (weighted, precision) in [(false, Precision::F64), (true, Precision::F64), (false, Precision::F32)] {
+            let what = format!("{kind} {precision} weighted: {weighted}");
+            let (rows, start) = problem(kind, (1000, 5, 9));
+            let mut data = Dataset::new(rows).unwrap();
+            if weighted {
+                data = data.with_weights((0..1000).map(|i| (i % 4) as f64 + 0.5).collect()).unwrap();
+            }
+            let storage = gmm_model::RowStorage { precision, shift: shift::of_data(&data) };
+            let fake = Fake::install(Machine::default());
+            let found = std::sync::Mutex::new(vec![None; parts.len()]);
+            let keep = |i: usize, statistics| {
+                assert!(found.lock().unwrap()[i].replace(statistics).is_none(), "{what}: once");
+                Ok(())
+            };
+            let engine = CudaEngine::new(0).unwrap();
+            assert!(engine.pass_of_parts(&data, &storage, &start, &parts, &keep).unwrap(), "{what}");
+            drop(engine);
+            let tolerance = if precision == Precision::F32 { 2e-5 } else { 1e-11 };
+            for (part, got) in parts.iter().zip(found.into_inner().unwrap()) {
+                let (got, rows) = (got.unwrap(), data.part(part.clone()));
+                let want = ReferenceEngine.load(&rows, Precision::F64, &storage.shift).unwrap().pass(&start).unwrap();
+                close(&got.weight, &want.weight, tolerance, &format!("{what} {part:?}: weight"));
+                close(&got.second, &want.second, 4.0 * tolerance, &format!("{what} {part:?}: second"));
+                close(&[got.log_likelihood], &[want.log_likelihood], tolerance, &format!("{what} {part:?}"));
+                assert_eq!((got.n_rows, got.total_weight), (want.n_rows, want.total_weight), "{what} {part:?}");
+            }
+            fake.0.assert_clean(&what);
+        }
+    }
+}
+
+#[test]
+fn parts_are_left_to_others_where_they_do_not_fit_and_end_with_the_first_error() {
+    let (rows, start) = problem(CovarianceType::Diag, (600, 3, 4));
+    let data = Dataset::new(rows).unwrap();
+    let storage = gmm_model::RowStorage { precision: Precision::F64, shift: shift::of_data(&data) };
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let refuse = |i: usize, _| if i == 1 { Err(Error::Interrupted { iterations: 0 }) } else { Ok(()) };
+    let parts = [0..100, 100..200, 200..600];
+    let failed = engine.pass_of_parts(&data, &storage, &start, &parts, &refuse);
+    assert!(matches!(failed, Err(Error::Interrupted { .. })), "{failed:?}");
+    let fine = |_, _| Ok(());
+    assert!(!engine.pass_of_parts(&data, &storage, &start, &parts[..1], &fine).unwrap(), "a single part");
+    let tied = problem(CovarianceType::Tied, (600, 3, 4)).1;
+    assert!(!engine.pass_of_parts(&data, &storage, &tied, &parts, &fine).unwrap(), "tied");
+    drop(engine);
+    fake.0.assert_clean("parts");
+}
