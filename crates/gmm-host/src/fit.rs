@@ -7,17 +7,17 @@ pub use warning::Warning;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use gmm_model::{CovarianceType, Criteria, FitSummary, MStepRule, Mixture, Precision, RowStorage};
+use gmm_model::{CovarianceType, Criteria, FitSummary, MStepRule, Mixture, Noise, Precision, RowStorage};
 use ndarray::Array2;
 
 use crate::em::{self, EmOptions, EmRun, Observer, OnDevice};
 use crate::init::{Init, Start, StartReached};
+use crate::noise::{self, NoiseOutputs};
 use crate::restarts::{self, FitState};
 use crate::rule::{self, FitRule};
 use crate::shift::Sample;
 use crate::{
-    Data, Engine, Error, EvaluateOptions, Evaluation, FastLoss, Resident, Tuning, evaluate, fast, hold, memory, shift,
-    spikes,
+    Data, Engine, Error, EvaluateOptions, Evaluation, FastLoss, Resident, Tuning, fast, hold, memory, shift, spikes,
 };
 
 /// Options of a fit. Names and defaults are scikit-learn's.
@@ -129,6 +129,8 @@ impl FitOptions {
 pub struct Fit {
     /// The best mixture of all restarts.
     pub mixture: Mixture,
+    /// The noise component, if [`FitRule::noise`] is set.
+    pub noise: Option<Noise>,
     /// The record of the fit that model files store.
     pub summary: FitSummary,
     /// How the rows were stored, for passes elsewhere ([`pass`](crate::pass())) that round as this fit did.
@@ -218,12 +220,12 @@ fn fit_data(
     let started = Instant::now();
     let all_rows = data.dim().0 as u64;
     let whole = data;
-    let present = data.without_absent_rows();
-    let data = present.as_ref().map_or(data, Data::from);
-    check(data, options)?;
+    let absent = data.without_absent_rows();
+    let present = absent.as_ref().map_or(data, Data::from);
+    check(present, options)?;
     // Labels are those of all rows, also of rows of weight 0.
     let (unlabelled, labelled) = rule::separate(engine, whole, options)?.unzip();
-    let data = unlabelled.as_ref().map_or(data, Data::Host);
+    let data = unlabelled.as_ref().map_or(present, Data::Host);
     let asked = options.precision.unwrap_or(data.precision());
     shift::check_weights(data, asked)?;
     let sample = Sample::of(data)?;
@@ -231,7 +233,8 @@ fn fit_data(
     let (mut rows, asked, precision) = hold::for_rule(data, engine, asked, &sample, &at, options)?;
     let mut warnings = regularisation(rows.as_mut(), &sample, &at, options.reg_covar)?;
     let FitOptions { covariance_type: kind, n_components: k, reg_covar, init_rows, .. } = *options;
-    let rule = rule::of_data(&options.rule, rows.as_mut(), &sample, &at, (kind, k, precision), labelled)?;
+    let mut rule = rule::of_data(&options.rule, rows.as_mut(), &sample, &at, (kind, k, precision), labelled)?;
+    rule.noise = noise::of_data(options, whole, present, data)?;
     let start = Start { data, shift: &at, kind, k, reg_covar, init_rows, rule: &rule };
     let mut starts = Vec::new();
     let at_once = match data {
@@ -256,14 +259,19 @@ fn fit_data(
     // data to the same bits.
     let near = shift::of_mixture(&best.mixture);
     let held_alike = precision == engine.precision(asked) && !shift::is_felt(&best.mixture, &near, precision);
-    let mut evaluation = if held_alike && rows.hold_about(&near)? {
-        rows.evaluate(&best.mixture, EvaluateOptions::default())?
-    } else {
-        // Freed first: the rows are never on the engine twice.
-        drop(rows);
-        evaluate::score(engine, &best.mixture, data, asked)?
+    let is_held = held_alike && rows.hold_about(&near)?;
+    let mut evaluation = match &best.noise {
+        None if is_held => rows.evaluate(&best.mixture, EvaluateOptions::default())?,
+        Some(noise) if is_held => {
+            noise::evaluate_rows(rows.as_mut(), data.weights(), &best.mixture, noise, NoiseOutputs::default())?
+        }
+        noise => {
+            // Freed first: the rows are never on the engine twice.
+            drop(rows);
+            noise::score(engine, &best.mixture, noise.as_ref(), data, asked)?
+        }
     };
-    rule.add_labelled(&mut evaluation, &best.mixture)?;
+    rule.add_labelled(&mut evaluation, &best.mixture, best.noise.as_ref())?;
     if evaluation.log_likelihood.is_nan() || evaluation.entropy.is_nan() {
         return Err(Error::Likelihood { iteration: best.iterations, value: f64::NAN });
     }
@@ -273,12 +281,12 @@ fn fit_data(
     warn_of_run(&mut warnings, &best, options);
     let stored = engine.precision(precision).name();
     let summary = FitSummary {
-        rules: options.rule.lines(&rule.m_step),
+        rules: options.rule.lines(&rule),
         ..summary(&best, &evaluation, all_rows, (options, &rule.m_step), (engine.name(), stored.to_owned()))
     };
-    let (mixture, tuning, elapsed) = (best.mixture, best.tuning, started.elapsed());
+    let (mixture, noise, tuning, elapsed) = (best.mixture, best.noise, best.tuning, started.elapsed());
     let storage = RowStorage { precision, shift: at };
-    Ok(Fit { mixture, summary, storage, warnings, elapsed, on_device, tuning, fast, state, starts })
+    Ok(Fit { mixture, noise, summary, storage, warnings, elapsed, on_device, tuning, fast, state, starts })
 }
 
 /// The record of a run on `n_rows` rows under a rule; `place` are the names of engine and precision.
@@ -290,7 +298,8 @@ pub(crate) fn summary(
     place: (String, String),
 ) -> FitSummary {
     let Evaluation { log_likelihood, total_weight, entropy, .. } = *evaluation;
-    let criteria = Criteria::new(rule.n_parameters(&run.mixture), log_likelihood, total_weight, entropy);
+    let n_parameters = rule.n_parameters(&run.mixture) + run.noise.as_ref().map_or(0, |_| Noise::N_PARAMETERS);
+    let criteria = Criteria::new(n_parameters, log_likelihood, total_weight, entropy);
     FitSummary {
         log_likelihood,
         mean_log_likelihood: log_likelihood / total_weight,

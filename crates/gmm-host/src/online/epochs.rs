@@ -104,6 +104,7 @@ pub fn fit_online(
     let place = (engine.name(), precision.name().to_owned());
     Ok(Fit {
         mixture: run.mixture.clone(),
+        noise: None,
         summary: summary(&run, &evaluation, data.n_rows() as u64, (options, &MStepRule::default()), place),
         storage: fit.storage().cloned().unwrap_or_else(|| storage(&run.mixture, precision)),
         warnings,

@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use gmm_model::{ConjugatePrior, FixedParts, MStepRule, Starved};
 
+use crate::noise::NoiseOptions;
 use crate::{Error, FitOptions, Init};
 
 pub(crate) use labels::separate;
 pub(crate) use resolved::{Expectation, Rule, of_data};
 
 /// What a fit does beyond maximum likelihood: prior, covariance floor, dropping of starved components, fixed and shared
-/// parts, labels. [`FitRule::none`] is the plain fit.
+/// parts, labels, noise. [`FitRule::none`] is the plain fit.
 ///
 /// With a prior, a floor or dropping, a fit of finite data always ends with a model: a covariance that would not be
 /// positive definite gets variances of 2⁻⁴⁰ of the data's in the directions that it lacks
@@ -37,6 +38,8 @@ pub struct FitRule {
     /// The component of each row, `(n,)`, or `None` if it is not known. The likelihood of a labelled row is that of row
     /// and label.
     pub labels: Option<Arc<Vec<Option<usize>>>>,
+    /// A uniform noise component for rows that belong to no other.
+    pub noise: Option<NoiseOptions>,
 }
 
 /// The prior of a fit.
@@ -71,12 +74,22 @@ impl FitRule {
             fixed: FixedParts { weights: Vec::new(), means: Vec::new(), covariances: Vec::new() },
             shared: Vec::new(),
             labels: None,
+            noise: None,
         }
     }
 
     /// Whether this is the plain fit.
     pub fn is_none(&self) -> bool {
         *self == Self::none()
+    }
+
+    /// Errors if there is noise, for what uses only the Gaussian components.
+    pub(crate) fn refuse_noise(&self, what: &str) -> Result<(), Error> {
+        if self.noise.is_none() {
+            return Ok(());
+        }
+        let must = format!("left out for {what}");
+        Err(Error::Option { option: "uniform noise", value: "on".to_owned(), must })
     }
 
     /// Whether a fit of finite data always ends with a model.
@@ -100,6 +113,9 @@ impl FitRule {
         if !fixed.is_none() && !matches!(options.init, Init::Given(_)) {
             return refuse("fixed parts", "set".to_owned(), "used with a given start, whose parameters they are");
         }
+        if let Some(noise) = &self.noise {
+            noise.validate(options)?;
+        }
         let Some(labels) = &self.labels else { return Ok(()) };
         if let Some(row) = labels.iter().position(|label| label.is_some_and(|c| c >= k)) {
             let value = format!("{} in row {row}", labels[row].expect("a label"));
@@ -119,9 +135,9 @@ impl FitRule {
     }
 
     /// One line for each part, for the record of a fit.
-    pub(crate) fn lines(&self, rule: &MStepRule) -> Vec<String> {
+    pub(crate) fn lines(&self, rule: &Rule) -> Vec<String> {
         let mut lines = Vec::new();
-        if let Some(prior) = &rule.prior {
+        if let Some(prior) = &rule.m_step.prior {
             let from = if self.prior == Prior::Conjugate { " (Fraley and Raftery 2007)" } else { "" };
             let ConjugatePrior { shrinkage, degrees_of_freedom, concentration, .. } = prior;
             let dirichlet =
@@ -149,6 +165,9 @@ impl FitRule {
         lines.extend(self.shared.iter().map(|group| format!("one covariance for components {group:?}")));
         if let Some(labels) = &self.labels {
             lines.push(format!("{} of {} rows labelled", labels.iter().flatten().count(), labels.len()));
+        }
+        if let (Some(options), Some(noise)) = (&self.noise, &rule.noise) {
+            lines.push(options.line(&noise.start));
         }
         lines
     }

@@ -1,13 +1,14 @@
 //! A rule in the units of one data set, and the E-step under it.
 
 use gmm_model::{
-    ConjugatePrior, CovarianceType, LabelledRows, MStep, MStepRule, Mixture, ModelError, Precision, Statistics,
+    ConjugatePrior, CovarianceType, LabelledRows, MStep, MStepRule, Mixture, ModelError, Noise, Precision, Statistics,
     m_step_with, packed_index,
 };
 use ndarray::{Array1, Array2};
 
 use super::{FitRule, Prior};
 use crate::em::check;
+use crate::noise::{self, NoisePass, NoiseRule};
 use crate::shift::Sample;
 use crate::{Error, Evaluation, Resident};
 
@@ -17,6 +18,8 @@ pub(crate) struct Rule {
     pub(crate) m_step: MStepRule,
     /// The rows whose component is known; the engine has the others.
     pub(crate) labelled: Option<LabelledRows>,
+    /// The noise component.
+    pub(crate) noise: Option<NoiseRule>,
 }
 
 /// The result of an E-step.
@@ -24,33 +27,54 @@ pub(crate) struct Expectation {
     pub(crate) statistics: Statistics,
     /// The log-likelihood plus the logarithm of the prior density, over the total row weight.
     pub(crate) objective: f64,
+    /// The next weight of the noise; 0 without noise.
+    pub(crate) noise_weight: f64,
 }
 
 impl Rule {
     /// Whether EM is the plain one, which an engine can run itself.
     pub(crate) fn is_plain(&self) -> bool {
-        self.m_step.is_plain() && self.labelled.is_none()
+        self.m_step.is_plain() && self.labelled.is_none() && self.noise.is_none()
     }
 
     /// One E-step over all rows: the sums of the unlabelled rows, then those of the labelled ones.
-    pub(crate) fn expectation(&self, rows: &mut dyn Resident, mixture: &Mixture) -> Result<Expectation, Error> {
-        let mut statistics = rows.pass(mixture)?;
+    pub(crate) fn expectation(
+        &self,
+        rows: &mut dyn Resident,
+        mixture: &Mixture,
+        noise: Option<&Noise>,
+    ) -> Result<Expectation, Error> {
+        let weights = self.noise.as_ref().and_then(|noise| noise.weights.as_deref());
+        let (mut statistics, count) = match noise {
+            None => (rows.pass(mixture)?, 0.0),
+            Some(noise) => {
+                let NoisePass { statistics, count } = noise::pass(rows, mixture, noise, weights)?;
+                (statistics, count)
+            }
+        };
         if let Some(labelled) = &self.labelled {
             statistics.add(&labelled.expectation(mixture)?)?;
+            statistics.log_likelihood += labelled.total_weight() * noise.map_or(0.0, Noise::log_rest);
         }
         let objective = if self.m_step.prior.is_some() {
             (statistics.log_likelihood + self.m_step.log_prior(mixture)) / statistics.total_weight
         } else {
             statistics.mean_log_likelihood()
         };
-        Ok(Expectation { statistics, objective })
+        let noise_weight = (count / statistics.total_weight).clamp(0.0, 1.0);
+        Ok(Expectation { statistics, objective, noise_weight })
     }
 
     /// Adds the labelled rows to the totals of the others. They have no entropy.
-    pub(crate) fn add_labelled(&self, totals: &mut Evaluation, mixture: &Mixture) -> Result<(), Error> {
+    pub(crate) fn add_labelled(
+        &self,
+        totals: &mut Evaluation,
+        mixture: &Mixture,
+        noise: Option<&Noise>,
+    ) -> Result<(), Error> {
         if let Some(labelled) = &self.labelled {
             let sums = labelled.expectation(mixture)?;
-            totals.log_likelihood += sums.log_likelihood;
+            totals.log_likelihood += sums.log_likelihood + sums.total_weight * noise.map_or(0.0, Noise::log_rest);
             totals.total_weight += sums.total_weight;
         }
         Ok(())
@@ -112,7 +136,7 @@ pub(crate) fn of_data(
         m_step.rescue = Some(rescue);
     }
     m_step.check(kind, k, at.len())?;
-    Ok(Rule { m_step, labelled })
+    Ok(Rule { m_step, labelled, noise: None })
 }
 
 /// Mean, variances and, for matrices, covariance of all rows.

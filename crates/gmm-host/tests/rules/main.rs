@@ -2,6 +2,7 @@
 
 mod labels;
 mod nasty;
+mod noise;
 mod objective;
 mod reported;
 
