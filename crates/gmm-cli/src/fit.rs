@@ -11,8 +11,8 @@ use anyhow::Context;
 use clap::Args;
 use gmm_data::ModelFile;
 use gmm_host::{
-    Device, Engine, Fit, FitOptions, FitState, Init, Iteration, Opened, Tuning, Warning, Work, default_threads,
-    fit_resumed,
+    Device, Engine, Fit, FitOptions, FitState, Init, Iteration, NoiseOptions, NoiseStart, Opened, Tuning, Warning,
+    Work, default_threads, fit_resumed,
 };
 use gmm_model::{CovarianceType, Dataset, shown};
 use serde_json::Value;
@@ -44,6 +44,7 @@ Examples:
   gmm fit huge.npy -k 64 --online --batch 100000           online EM: few passes over the data
   gmm fit rows.csv -k 8 --prior                            never collapses: prior of Fraley and Raftery
   gmm fit rows.csv -k 3 --labels class                     rows with a class from 0 keep it, -1 is unknown
+  gmm fit rows.csv -k 3 --noise                            rows far from all components are noise
   gmm fit new.csv --init model.json --fix-means all        only weights and covariances change";
 
 /// Fit a Gaussian mixture to data by expectation-maximisation
@@ -239,8 +240,9 @@ fn report(
     }
     let engine = opening::describe(opened, device, &fit.summary.precision);
     let feature_names = data.names().map(<[String]>::to_vec);
-    let Fit { mixture, summary, storage, elapsed, .. } = fit;
-    let model = ModelFile { feature_names, fit: Some(summary), storage: Some(storage), ..ModelFile::from(mixture) };
+    let Fit { mixture, noise, summary, storage, elapsed, .. } = fit;
+    let model =
+        ModelFile { feature_names, noise, fit: Some(summary), storage: Some(storage), ..ModelFile::from(mixture) };
     if let Some(path) = &args.output {
         output::write_model(path, &model)?;
         console.note(|| format!("wrote {}", path.display()));
@@ -263,7 +265,7 @@ fn report(
         let names = model.feature_names.as_deref();
         let source = args.input.source().caption();
         let what = plot::fit::What { names, columns: None, points: None, seed: options.seed, source };
-        plot::write(path, &plot::fit::picture(&model.mixture, data, &what, console)?, console)?;
+        plot::write(path, &plot::fit::picture(&model, data, &what, console)?, console)?;
     }
     Ok(())
 }
@@ -307,7 +309,7 @@ fn start(init: &str) -> anyhow::Result<Option<ModelFile>> {
             let words = Init::WORDS.join(", ");
             Err(Failure::Usage(format!("--init '{init}' is neither a model file nor one of {words}")).into())
         }
-        Err(_) => Ok(Some(input::model(Path::new(init))?)),
+        Err(_) => Ok(Some(input::any_model(Path::new(init))?)),
     }
 }
 
@@ -331,7 +333,11 @@ fn options(args: &FitArgs, start: Option<&ModelFile>) -> anyhow::Result<FitOptio
         Some(mixture) => Init::Given(Box::new(mixture.clone())),
         None => args.init.parse()?,
     };
-    Ok(FitOptions { init, covariance_type: kind, rule: args.rule.rule(k)?, ..em_options(&args.em, &args.engine, k) })
+    let mut rule = args.rule.rule(k)?;
+    if let Some(noise) = start.and_then(|model| model.noise.clone()).filter(|_| rule.noise.is_none()) {
+        rule.noise = Some(NoiseOptions { start: NoiseStart::Given(Box::new(noise)), log_volume: None });
+    }
+    Ok(FitOptions { init, covariance_type: kind, rule, ..em_options(&args.em, &args.engine, k) })
 }
 
 /// The options that `fit` and `select` share.

@@ -1,7 +1,7 @@
 //! A mixture and its fit as short aligned text, with column names.
 
 use gmm_data::ModelFile;
-use gmm_model::{CovarianceType, Covariances, FitSummary, number, shown, three_digits};
+use gmm_model::{CovarianceType, Covariances, FitSummary, Noise, NoiseRegion, number, shown, three_digits};
 
 use crate::output::paint;
 
@@ -51,6 +51,9 @@ pub(crate) fn mixture(model: &ModelFile, all: bool, colour: bool) -> String {
         }
     }
     let mut out = format!("{}\n\n{}", paint(colour, "1", &heading), table(&rows, colour));
+    if let Some(noise) = &model.noise {
+        out += &format!("\n{}", self::noise(noise));
+    }
     let mut hidden = Vec::new();
     if shown_k < k {
         hidden.push(plural(k - shown_k, "more component"));
@@ -62,6 +65,20 @@ pub(crate) fn mixture(model: &ModelFile, all: bool, colour: bool) -> String {
         out += &format!("\n.. and {}: see gmm show --all\n", hidden.join(", "));
     }
     out
+}
+
+/// The weight and volume of noise. The weights of the components are those of a row that is not noise.
+fn noise(noise: &Noise) -> String {
+    let region = match &noise.region {
+        None => "a given volume",
+        Some(NoiseRegion { rotation: None, .. }) => "a box along the columns",
+        Some(_) => "a box along the principal axes",
+    };
+    format!(
+        "noise: weight {}, uniform over {region}, log volume {}\n",
+        decimals(noise.weight, 4),
+        short(noise.log_volume)
+    )
 }
 
 /// The components of each cluster, a line per cluster.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gmm_data::Column;
 use gmm_host::adapt::{RatioOptions, Speakers, Trial, Utterances, log_likelihood_ratios};
-use gmm_host::{CpuEngine, Evaluation, evaluate};
+use gmm_host::{CpuEngine, Evaluation, noise};
 use serde_json::{Value, json};
 
 use crate::args::{self, EngineArgs, InputArgs};
@@ -81,14 +81,14 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let engine = opened.engine.as_ref();
     let totals = if args.per_row {
-        let (densities, totals) = evaluate::log_densities(engine, &model.mixture, &data, precision)?;
+        let (densities, totals) = noise::log_densities(engine, &model.mixture, model.noise.as_ref(), &data, precision)?;
         let densities = densities.as_slice().expect("contiguous");
         let path = args.output.clone().unwrap_or_else(|| "-".into());
         let _whole = output::hold(&path);
         gmm_data::write_column(path, "log_density", Column::Values(densities))?;
         totals
     } else {
-        evaluate::score(engine, &model.mixture, &data, precision)?
+        noise::score(engine, &model.mixture, model.noise.as_ref(), &data, precision)?
     };
     if to_stdout {
         return Ok(());
@@ -112,6 +112,7 @@ fn ratios(args: &ScoreArgs, background: &Path, console: &Console) -> anyhow::Res
     let source = args.input.source();
     let background = input::model_beside(background, source)?;
     let (model, data) = input::model_and_rows(&args.model, source, args.weights.as_deref(), console)?;
+    input::refuse_noise(&model, &args.model)?;
     let parts: Vec<_> = data.parts().collect();
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let utterances = Utterances { precision, ..Utterances::new(&data, &parts) };

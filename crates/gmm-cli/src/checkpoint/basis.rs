@@ -1,8 +1,8 @@
 //! What the result of a fit depends on besides its state: options, data and engine. A resumed fit must have the same.
 
 use anyhow::Context;
-use gmm_host::{Device, Engine, Error, FitOptions, Init};
-use gmm_model::{CovarianceType, Dataset, Mixture, Precision};
+use gmm_host::{Device, EmRun, Engine, Error, FitOptions, Init, NoiseOptions, NoiseStart};
+use gmm_model::{CovarianceType, Dataset, Precision};
 use serde::{Deserialize, Serialize};
 
 use super::Saved;
@@ -79,16 +79,21 @@ impl FitRecord {
         Self { rule: rule.clone(), ..self }
     }
 
-    /// The options. A fit that began with a given mixture gets `mixture` in its place: it is past its start.
+    /// The options. A fit that began with a given mixture gets that of `run` in its place, and its noise: it is past its start.
     ///
     /// # Errors
     /// Errors if a word is unknown, in a file of a later version.
-    pub(crate) fn options(&self, mixture: &Mixture) -> anyhow::Result<FitOptions> {
+    pub(crate) fn options(&self, run: &EmRun) -> anyhow::Result<FitOptions> {
         let precision: Option<Precision> = self.precision.as_deref().map(str::parse).transpose()?;
         let covariance_type: CovarianceType = self.covariance.parse()?;
+        let init = self.init.parse().unwrap_or_else(|_| Init::Given(Box::new(run.mixture.clone())));
+        let mut rule = self.rule.rule(self.k)?;
+        if let Some(noise) = run.noise.clone().filter(|_| rule.noise.is_none()) {
+            rule.noise = Some(NoiseOptions { start: NoiseStart::Given(Box::new(noise)), log_volume: None });
+        }
         Ok(FitOptions {
             covariance_type,
-            init: self.init.parse().unwrap_or_else(|_| Init::Given(Box::new(mixture.clone()))),
+            init,
             n_init: self.n_init,
             init_rows: self.init_rows,
             tol: self.tol,
@@ -98,7 +103,7 @@ impl FitRecord {
             precision,
             fast: self.fast,
             autotune: self.autotune,
-            rule: self.rule.rule(self.k)?,
+            rule,
             ..FitOptions::new(self.k)
         })
     }
@@ -170,13 +175,13 @@ impl Saved {
         if asked.rule != RuleArgs::default() && asked.rule != self.basis.fit.rule {
             let file = self.display();
             let why = format!(
-                "{file} was made with another prior, floor, or fixed or shared parts: leave these options out, or begin a \
+                "{file} was made with another prior, floor, noise, or fixed or shared parts: leave these options out, or begin a \
                  new fit without --resume"
             );
             return Err(Failure::Usage(why).into());
         }
         let any = self.state.running.as_ref().or(self.state.best.as_ref()).expect("a checkpoint has a run");
-        let mut options = self.basis.fit.options(&any.run.mixture).with_context(|| self.display())?;
+        let mut options = self.basis.fit.options(&any.run).with_context(|| self.display())?;
         if is_given("n_init") {
             options.n_init = asked.n_init;
         }

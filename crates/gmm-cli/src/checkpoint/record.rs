@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gmm_data::{ModelFile, Problem, model_and_state, model_to_json, read_model_bytes, write_model_and_state};
 use gmm_host::{EmRun, FitState, Restart};
-use gmm_model::Mixture;
+use gmm_model::{Mixture, Noise};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -49,9 +49,9 @@ impl RestartRecord {
         Self { index: *index, empty_at_start: *empty_at_start, trace, falls, empty, drops }
     }
 
-    fn with(self, mixture: Mixture) -> Restart {
+    fn with(self, (mixture, noise): (Mixture, Option<Noise>)) -> Restart {
         let Self { index, empty_at_start, trace, falls, empty, drops } = self;
-        let run = EmRun { trace, falls, empty, drops, ..EmRun::new(mixture) };
+        let run = EmRun { trace, falls, empty, drops, noise, ..EmRun::new(mixture) };
         Restart { index, empty_at_start, run: EmRun { iterations: run.trace.len(), ..run } }
     }
 
@@ -72,12 +72,13 @@ impl RestartRecord {
 pub(super) fn write(path: &Path, names: Option<&[String]>, basis: &Basis, state: &FitState) -> anyhow::Result<()> {
     let FitState { begun, running, best } = state;
     let Some(current) = running.as_ref().or(best.as_ref()) else { return Ok(()) };
-    let model = |mixture: &Mixture| ModelFile {
+    let model = |run: &EmRun| ModelFile {
         feature_names: names.map(<[String]>::to_vec),
-        ..ModelFile::from(mixture.clone())
+        noise: run.noise.clone(),
+        ..ModelFile::from(run.mixture.clone())
     };
     let best_model = match best.as_ref().filter(|_| running.is_some()) {
-        Some(best) => Some(serde_json::from_str(&model_to_json(&model(&best.run.mixture))?)?),
+        Some(best) => Some(serde_json::from_str(&model_to_json(&model(&best.run))?)?),
         None => None,
     };
     let record = Record {
@@ -88,7 +89,7 @@ pub(super) fn write(path: &Path, names: Option<&[String]>, basis: &Basis, state:
         best: best.as_ref().map(RestartRecord::of),
         best_model,
     };
-    Ok(write_model_and_state(path, &model(&current.run.mixture), &serde_json::to_value(record)?)?)
+    Ok(write_model_and_state(path, &model(&current.run), &serde_json::to_value(record)?)?)
 }
 
 /// Reads the file.
@@ -115,12 +116,13 @@ pub(super) fn read(path: &Path) -> anyhow::Result<(Basis, FitState)> {
     if (running.is_none() && best.is_none()) || !all.clone().all(|restart| restart.is_possible(begun, k)) {
         return Err(wrong(&"its parts disagree").into());
     }
+    let parts = |model: ModelFile| (model.mixture, model.noise);
     let best_mixture = match best_model {
-        Some(value) => read_model_bytes(value.to_string().as_bytes(), &name)?.mixture,
+        Some(value) => parts(read_model_bytes(value.to_string().as_bytes(), &name)?),
         None if running.is_some() && best.is_some() => return Err(wrong(&"the best mixture is missing").into()),
-        None => model.mixture.clone(),
+        None => parts(model.clone()),
     };
-    let running = running.map(|restart| restart.with(model.mixture));
+    let running = running.map(|restart| restart.with(parts(model)));
     let best = best.map(|restart| restart.with(best_mixture));
     Ok((basis, FitState { begun, running, best }))
 }

@@ -1,7 +1,7 @@
 //! Options of `gmm fit` beyond maximum likelihood: prior, floors, dropping, fixed and shared parts.
 
 use clap::Args;
-use gmm_host::{FitRule, Floor, Prior};
+use gmm_host::{FitRule, Floor, NoiseOptions, NoiseStart, Prior};
 use gmm_model::{FixedParts, Starved};
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +61,27 @@ pub(crate) struct RuleArgs {
     /// Groups of components that share one covariance: '0,1;2,3', or all
     #[arg(long, value_name = "0,1;2,3", help_heading = "Beyond maximum likelihood")]
     share_covariance: Option<String>,
+    /// Add a uniform component for rows that belong to no other (Banfield and Raftery 1993), as in mclust. Rows whose
+    /// neighbours are far away are noise at the start: those that nearest-neighbour cleaning finds, or the given SHARE
+    #[arg(
+        long,
+        value_name = "SHARE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "cleaned",
+        help_heading = "Beyond maximum likelihood"
+    )]
+    noise: Option<String>,
+    /// Hypervolume of the region of --noise, as mclust's 1/Vinv [default: of the smaller of the boxes along columns and
+    /// principal axes]
+    #[arg(
+        long,
+        value_name = "V",
+        requires = "noise",
+        allow_hyphen_values = true,
+        help_heading = "Beyond maximum likelihood"
+    )]
+    noise_volume: Option<f64>,
 }
 
 impl RuleArgs {
@@ -94,7 +115,32 @@ impl RuleArgs {
             fixed,
             shared: self.share_covariance.as_ref().map_or(Ok(Vec::new()), groups)?,
             labels: None,
+            noise: self.noise()?,
         })
+    }
+}
+
+impl RuleArgs {
+    /// The noise component.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if a number is malformed or outside its range.
+    fn noise(&self) -> Result<Option<NoiseOptions>, Failure> {
+        let Some(word) = self.noise.as_deref() else { return Ok(None) };
+        let start = match word {
+            "cleaned" => NoiseStart::Cleaned,
+            share => match share.parse() {
+                Ok(share) if share > 0.0 && share < 1.0 => NoiseStart::Share(share),
+                _ => return Err(usage("--noise", share, "it must be a share above 0 and below 1".to_owned())),
+            },
+        };
+        let log_volume = match self.noise_volume {
+            Some(volume) if !(volume > 0.0 && volume.is_finite()) => {
+                return Err(usage("--noise-volume", &volume.to_string(), "it must be positive and finite".to_owned()));
+            }
+            volume => volume.map(f64::ln),
+        };
+        Ok(Some(NoiseOptions { start, log_volume }))
     }
 }
 

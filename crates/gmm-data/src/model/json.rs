@@ -70,6 +70,9 @@ pub(super) fn head(model: &ModelFile) -> Vec<(&'static str, Value)> {
     if let Some(clusters) = &model.clusters {
         head.push(("clusters", clusters.clone().into()));
     }
+    if let Some(noise) = &model.noise {
+        head.push(("noise", serde_json::to_value(noise).expect("a plain structure")));
+    }
     head
 }
 

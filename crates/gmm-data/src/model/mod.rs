@@ -9,7 +9,7 @@ mod state;
 use std::io::Write;
 use std::path::Path;
 
-use gmm_model::{FitSummary, Mixture, OutlierThreshold, RowStorage};
+use gmm_model::{FitSummary, Mixture, Noise, OutlierThreshold, RowStorage};
 use serde_json::Value;
 
 use crate::compressed::Compression;
@@ -47,6 +47,8 @@ pub struct ModelFile {
     /// The cluster of each component, `(k,)`, if components were combined into clusters: the numbers from 0 on, without
     /// a gap. A row's cluster is then the one of largest total responsibility.
     pub clusters: Option<Vec<usize>>,
+    /// The uniform noise beside the mixture, if it was fitted with some. Older programs ignore it.
+    pub noise: Option<Noise>,
 }
 
 impl ModelFile {
@@ -69,6 +71,7 @@ impl From<Mixture> for ModelFile {
             trace: Vec::new(),
             outliers: None,
             clusters: None,
+            noise: None,
         }
     }
 }
@@ -195,6 +198,9 @@ fn check_columns(model: &ModelFile) -> Result<(), Fault> {
     }
     if model.outliers.is_some_and(|threshold| !threshold.log_density.is_finite()) {
         return Err(Fault::field("outliers", Problem::Field("the log density must be finite".to_owned())));
+    }
+    if let Some(noise) = &model.noise {
+        noise.check(d).map_err(|e| Fault::field("noise", Problem::Model(e)))?;
     }
     if let Some(clusters) = &model.clusters {
         check_clusters(clusters, model.mixture.n_components())?;

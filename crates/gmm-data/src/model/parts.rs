@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use gmm_model::{CovarianceType, Covariances, FitSummary, Mixture, OutlierThreshold, RowStorage};
+use gmm_model::{CovarianceType, Covariances, FitSummary, Mixture, Noise, OutlierThreshold, RowStorage};
 use ndarray::{Array1, Array2, Array3};
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -115,6 +115,7 @@ fn syntax(text: &str, e: &serde_json::Error) -> Fault {
         "trace",
         "outliers",
         "clusters",
+        "noise",
         "version",
     ];
     let last = |name: &&str| {
@@ -176,7 +177,8 @@ pub(super) fn assemble(
     let trace: Vec<f64> = fields.optional("trace")?.unwrap_or_default();
     let outliers: Option<OutlierThreshold> = fields.optional("outliers")?;
     let clusters: Option<Vec<usize>> = fields.optional("clusters")?;
-    let model = ModelFile { mixture, feature_names, fit, storage, trace, outliers, clusters };
+    let noise: Option<Noise> = fields.optional("noise")?;
+    let model = ModelFile { mixture, feature_names, fit, storage, trace, outliers, clusters, noise };
     super::check_columns(&model)?;
     Ok(model)
 }
