@@ -225,6 +225,9 @@ fn fit_data(
     check(present, options)?;
     // Labels are those of all rows, also of rows of weight 0.
     let (unlabelled, labelled) = rule::separate(engine, whole, options)?.unzip();
+    let is_known = matches!(unlabelled, Some(None));
+    // If all rows are labelled, they are on the engine for what all rows decide, such as the prior.
+    let unlabelled = unlabelled.flatten();
     let data = unlabelled.as_ref().map_or(present, Data::Host);
     let asked = options.precision.unwrap_or(data.precision());
     shift::check_weights(data, asked)?;
@@ -233,7 +236,8 @@ fn fit_data(
     let (mut rows, asked, precision) = hold::for_rule(data, engine, asked, &sample, &at, options)?;
     let mut warnings = regularisation(rows.as_mut(), &sample, &at, options.reg_covar)?;
     let FitOptions { covariance_type: kind, n_components: k, reg_covar, init_rows, .. } = *options;
-    let mut rule = rule::of_data(&options.rule, rows.as_mut(), &sample, &at, (kind, k, precision), labelled)?;
+    let mut rule =
+        rule::of_data(&options.rule, rows.as_mut(), &sample, &at, (kind, k, precision), (labelled, is_known))?;
     rule.noise = noise::of_data(options, whole, present, data)?;
     let start = Start { data, shift: &at, kind, k, reg_covar, init_rows, rule: &rule };
     let mut starts = Vec::new();
@@ -255,21 +259,9 @@ fn fit_data(
         }
         _ => None,
     };
-    // Evaluated about a median of the mixture's means, as in every later evaluation: so the saved model scores these
-    // data to the same bits.
-    let near = shift::of_mixture(&best.mixture);
-    let held_alike = precision == engine.precision(asked) && !shift::is_felt(&best.mixture, &near, precision);
-    let is_held = held_alike && rows.hold_about(&near)?;
-    let mut evaluation = match &best.noise {
-        None if is_held => rows.evaluate(&best.mixture, EvaluateOptions::default())?,
-        Some(noise) if is_held => {
-            noise::evaluate_rows(rows.as_mut(), data.weights(), &best.mixture, noise, NoiseOutputs::default())?
-        }
-        noise => {
-            // Freed first: the rows are never on the engine twice.
-            drop(rows);
-            noise::score(engine, &best.mixture, noise.as_ref(), data, asked)?
-        }
+    let mut evaluation = match is_known {
+        true => Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 },
+        false => totals(rows, engine, &best, data, (asked, precision))?,
     };
     rule.add_labelled(&mut evaluation, &best.mixture, best.noise.as_ref())?;
     if evaluation.log_likelihood.is_nan() || evaluation.entropy.is_nan() {
@@ -287,6 +279,32 @@ fn fit_data(
     let (mixture, noise, tuning, elapsed) = (best.mixture, best.noise, best.tuning, started.elapsed());
     let storage = RowStorage { precision, shift: at };
     Ok(Fit { mixture, noise, summary, storage, warnings, elapsed, on_device, tuning, fast, state, starts })
+}
+
+/// The totals of the rows under the best mixture; `asked` is the precision for evaluating them, `precision` that in which
+/// they are stored.
+///
+/// Evaluated about a median of the mixture's means, as in every later evaluation: so the saved model scores these data to
+/// the same bits.
+fn totals(
+    mut rows: Box<dyn Resident>,
+    engine: &dyn Engine,
+    best: &EmRun,
+    data: Data<'_>,
+    (asked, precision): (Precision, Precision),
+) -> Result<Evaluation, Error> {
+    let (mixture, noise) = (&best.mixture, best.noise.as_ref());
+    let near = shift::of_mixture(mixture);
+    let held_alike = precision == engine.precision(asked) && !shift::is_felt(mixture, &near, precision);
+    if !(held_alike && rows.hold_about(&near)?) {
+        // Freed first: the rows are never on the engine twice.
+        drop(rows);
+        return noise::score(engine, mixture, noise, data, asked);
+    }
+    match noise {
+        None => rows.evaluate(mixture, EvaluateOptions::default()),
+        Some(noise) => noise::evaluate_rows(rows.as_mut(), data.weights(), mixture, noise, NoiseOutputs::default()),
+    }
 }
 
 /// The record of a run on `n_rows` rows under a rule; `place` are the names of engine and precision.

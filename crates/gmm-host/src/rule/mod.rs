@@ -5,13 +5,14 @@ mod resolved;
 
 use std::sync::Arc;
 
-use gmm_model::{ConjugatePrior, FixedParts, MStepRule, Starved};
+use gmm_model::{ConjugatePrior, FixedParts, MStepRule, PriorScale, Starved};
+use ndarray::Array1;
 
 use crate::noise::NoiseOptions;
 use crate::{Error, FitOptions, Init};
 
 pub(crate) use labels::separate;
-pub(crate) use resolved::{Expectation, Rule, of_data};
+pub(crate) use resolved::{Expectation, Rule, of_data, of_statistics};
 
 /// What a fit does beyond maximum likelihood: prior, covariance floor, dropping of starved components, fixed and shared
 /// parts, labels, noise. [`FitRule::none`] is the plain fit.
@@ -53,6 +54,36 @@ pub enum Prior {
     Conjugate,
     /// A given conjugate prior.
     Given(Box<ConjugatePrior>),
+    /// [`Prior::Conjugate`], of which some parts are given.
+    Parts(Box<PriorParts>),
+}
+
+/// Parts of a conjugate prior that replace those of the default: see [`ConjugatePrior`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PriorParts {
+    /// μ_P, `(d,)`.
+    pub mean: Option<Array1<f64>>,
+    /// κ.
+    pub shrinkage: Option<f64>,
+    /// ν.
+    pub degrees_of_freedom: Option<f64>,
+    /// Λ or ς².
+    pub scale: Option<PriorScale>,
+    /// α.
+    pub concentration: Option<f64>,
+}
+
+impl PriorParts {
+    /// A prior with these parts replaced.
+    pub(crate) fn over(&self, default: ConjugatePrior) -> ConjugatePrior {
+        ConjugatePrior {
+            mean: self.mean.clone().unwrap_or(default.mean),
+            shrinkage: self.shrinkage.unwrap_or(default.shrinkage),
+            degrees_of_freedom: self.degrees_of_freedom.unwrap_or(default.degrees_of_freedom),
+            scale: self.scale.clone().unwrap_or(default.scale),
+            concentration: self.concentration.unwrap_or(default.concentration),
+        }
+    }
 }
 
 /// The smallest variances: in column `j`, the larger of `absolute` and `relative` times the variance of the data.

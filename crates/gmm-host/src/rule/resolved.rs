@@ -2,7 +2,7 @@
 
 use gmm_model::{
     ConjugatePrior, CovarianceType, LabelledRows, MStep, MStepRule, Mixture, ModelError, Noise, Precision, Statistics,
-    m_step_with, packed_index,
+    m_step_with, packed_index, packed_len,
 };
 use ndarray::{Array1, Array2};
 
@@ -18,6 +18,8 @@ pub(crate) struct Rule {
     pub(crate) m_step: MStepRule,
     /// The rows whose component is known; the engine has the others.
     pub(crate) labelled: Option<LabelledRows>,
+    /// Whether all rows are labelled. Those on the engine then do not count a second time.
+    pub(crate) is_known: bool,
     /// The noise component.
     pub(crate) noise: Option<NoiseRule>,
 }
@@ -46,6 +48,7 @@ impl Rule {
     ) -> Result<Expectation, Error> {
         let weights = self.noise.as_ref().and_then(|noise| noise.weights.as_deref());
         let (mut statistics, count) = match noise {
+            _ if self.is_known => (Statistics::zero(mixture.covariance_type(), mixture.means().to_owned()), 0.0),
             None => (rows.pass(mixture)?, 0.0),
             Some(noise) => {
                 let NoisePass { statistics, count } = noise::pass(rows, mixture, noise, weights)?;
@@ -109,34 +112,37 @@ pub(crate) fn of_data(
     sample: &Sample<'_>,
     at: &[f64],
     (kind, k, precision): (CovarianceType, usize, Precision),
-    labelled: Option<LabelledRows>,
+    (labelled, is_known): (Option<LabelledRows>, bool),
 ) -> Result<Rule, Error> {
-    let FitRule { prior, floor, starved, fixed, shared, .. } = options;
+    let FitRule { starved, fixed, shared, .. } = options;
     let mut m_step =
         MStepRule { starved: *starved, fixed: fixed.clone(), shared: shared.clone(), ..MStepRule::default() };
     if options.never_fails() {
-        let data = Moments::of(rows, at, kind, labelled.as_ref())?;
-        m_step.prior = match prior {
-            Prior::None => None,
-            Prior::Conjugate => Some(data.default_prior(kind, k)),
-            Prior::Given(given) => Some(given.as_ref().clone()),
-        };
-        let representable = data.representable(precision);
-        let mut rescue = data.rescue(sample, &representable);
-        let mut least = representable;
-        for (j, least) in least.iter_mut().enumerate() {
-            let given = floor.absolute.max(floor.relative * data.variance[j]);
-            *least = least.max(given);
-            // A given floor is what a singular covariance gets, unless its reciprocal would overflow `f32`.
-            if given > 1e-20 * rescue[j] {
-                rescue[j] = *least;
-            }
-        }
-        m_step.floor = Some(least);
-        m_step.rescue = Some(rescue);
+        let data = Moments::of(rows, at, kind, labelled.as_ref().filter(|_| !is_known))?;
+        let rescue = data.rescue(sample.spreads().into_iter().map(|spread| spread * spread), precision);
+        data.bound(&mut m_step, options, rescue, (kind, k, precision));
     }
     m_step.check(kind, k, at.len())?;
-    Ok(Rule { m_step, labelled, noise: None })
+    Ok(Rule { m_step, labelled, is_known, noise: None })
+}
+
+/// The rule for an M-step from the statistics of all rows, whose moments they contain. For spherical covariances the
+/// variance of each column is the mean over the columns.
+///
+/// # Errors
+/// [`Error::Model`] if a given prior or a component does not fit; [`Error::Statistics`] if the statistics are of no rows.
+pub(crate) fn of_statistics(options: &FitRule, statistics: &Statistics) -> Result<MStepRule, Error> {
+    let FitRule { starved, fixed, shared, .. } = options;
+    let mut m_step =
+        MStepRule { starved: *starved, fixed: fixed.clone(), shared: shared.clone(), ..MStepRule::default() };
+    let ((k, d), kind) = (statistics.dim(), statistics.kind);
+    if options.never_fails() {
+        let data = Moments::of_statistics(statistics)?;
+        let rescue = data.rescue(data.variance.to_vec().into_iter(), Precision::F64);
+        data.bound(&mut m_step, options, rescue, (kind, k, Precision::F64));
+    }
+    m_step.check(kind, k, d)?;
+    Ok(m_step)
 }
 
 /// Mean, variances and, for matrices, covariance of all rows.
@@ -178,6 +184,56 @@ impl Moments {
         Ok(Self { total, mean, variance, covariance })
     }
 
+    /// The moments of the rows whose statistics these are.
+    fn of_statistics(statistics: &Statistics) -> Result<Self, Error> {
+        let ((k, d), kind) = (statistics.dim(), statistics.kind);
+        let total: f64 = statistics.weight.iter().sum();
+        let mut mean = Array1::<f64>::zeros(d);
+        for (c, centre) in statistics.centres.outer_iter().enumerate() {
+            mean.scaled_add(statistics.weight[c] / total, &centre);
+            mean.scaled_add(1.0 / total, &statistics.first.row(c));
+        }
+        let about = statistics.clone().recentred(mean.broadcast((k, d)).expect("d values").to_owned())?;
+        let second = |at: usize, len: usize| about.second.iter().skip(at).step_by(len).sum::<f64>() / total;
+        let packed = packed_len(d);
+        let variance = Array1::from_shape_fn(d, |j| match kind {
+            CovarianceType::Full | CovarianceType::Tied => second(packed_index(j, j), packed),
+            CovarianceType::Diag => second(j, d),
+            CovarianceType::Spherical => second(0, 1) / d as f64,
+        });
+        let variance = variance.mapv(|v| v.max(0.0));
+        let covariance = matches!(kind, CovarianceType::Full | CovarianceType::Tied)
+            .then(|| Array2::from_shape_fn((d, d), |(i, j)| second(packed_index(i.max(j), i.min(j)), packed)));
+        Ok(Self { total, mean, variance, covariance })
+    }
+
+    /// Sets the prior, and the smallest variances.
+    fn bound(
+        &self,
+        m_step: &mut MStepRule,
+        options: &FitRule,
+        mut rescue: Array1<f64>,
+        (kind, k, precision): (CovarianceType, usize, Precision),
+    ) {
+        m_step.prior = match &options.prior {
+            Prior::None => None,
+            Prior::Conjugate => Some(self.default_prior(kind, k)),
+            Prior::Given(given) => Some(given.as_ref().clone()),
+            Prior::Parts(parts) => Some(parts.over(self.default_prior(kind, k))),
+        };
+        let mut least = self.representable(precision);
+        for (j, least) in least.iter_mut().enumerate() {
+            let given = options.floor.absolute.max(options.floor.relative * self.variance[j]);
+            *least = least.max(given);
+            // A given floor is what a singular covariance gets, unless its reciprocal would overflow `f32`.
+            if given > 1e-20 * rescue[j] {
+                rescue[j] = *least;
+            }
+        }
+        m_step.floor = Some(least);
+        m_step.rescue = Some(rescue);
+    }
+
     /// As mclust, with the divisor `n − 1`; a row of weight 2 counts as two rows.
     fn default_prior(&self, kind: CovarianceType, k: usize) -> ConjugatePrior {
         let unbiased = if self.total > 1.0 { self.total / (self.total - 1.0) } else { 1.0 };
@@ -188,13 +244,13 @@ impl Moments {
 
     /// 2⁻⁴⁰ of the squared spread of each column: a standard deviation of a millionth. The spread is that between
     /// percentiles, which a sentinel does not move; else the deviation; else 1, for a constant column.
-    fn rescue(&self, sample: &Sample<'_>, representable: &Array1<f64>) -> Array1<f64> {
-        let squares = sample.spreads().into_iter().map(|spread| spread * spread);
+    fn rescue(&self, squares: impl Iterator<Item = f64>, precision: Precision) -> Array1<f64> {
+        let representable = self.representable(precision);
         let usable = |v: &f64| *v >= 1e-280 && v.is_finite();
         let of = |(square, variance): (f64, &f64)| {
             [square, *variance].into_iter().find(usable).unwrap_or(1.0) * 2f64.powi(-40)
         };
-        squares.zip(&self.variance).map(of).zip(representable).map(|(v, least)| v.max(*least)).collect()
+        squares.zip(&self.variance).map(of).zip(representable).map(|(v, least): (f64, f64)| v.max(least)).collect()
     }
 
     /// The variances below which the squared distance of some row could leave the range of numbers: a row is at most
