@@ -11,6 +11,38 @@ use crate::exit::Failure;
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct RuleArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(crate) objective: ObjectiveArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    noise: NoiseArgs,
+    /// Components that keep their weight in --init MODEL: indices from 0, or all
+    #[arg(long, value_name = "0,2|all", help_heading = "Beyond maximum likelihood")]
+    fix_weights: Option<String>,
+    /// Components that keep their mean in --init MODEL: indices from 0, or all
+    #[arg(long, value_name = "0,2|all", help_heading = "Beyond maximum likelihood")]
+    fix_means: Option<String>,
+    /// Components that keep their covariance in --init MODEL: indices from 0, or all
+    #[arg(long, value_name = "0,2|all", help_heading = "Beyond maximum likelihood")]
+    fix_covariances: Option<String>,
+    /// Components to update; the others keep all their parameters in --init MODEL
+    #[arg(
+        long,
+        value_name = "0,2",
+        conflicts_with_all = ["fix_weights", "fix_means", "fix_covariances"],
+        help_heading = "Beyond maximum likelihood"
+    )]
+    update_only: Option<String>,
+    /// Groups of components that share one covariance: '0,1;2,3', or all
+    #[arg(long, value_name = "0,1;2,3", help_heading = "Beyond maximum likelihood")]
+    share_covariance: Option<String>,
+}
+
+/// Prior, floors and dropping.
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ObjectiveArgs {
     /// Maximise the posterior density under a conjugate prior instead of the likelihood: that of Fraley and Raftery
     /// (2007), made from the data, as in mclust. Components then cannot collapse onto a few rows
     #[arg(
@@ -41,26 +73,12 @@ pub(crate) struct RuleArgs {
         help_heading = "Beyond maximum likelihood"
     )]
     drop_starved: Option<f64>,
-    /// Components that keep their weight in --init MODEL: indices from 0, or all
-    #[arg(long, value_name = "0,2|all", help_heading = "Beyond maximum likelihood")]
-    fix_weights: Option<String>,
-    /// Components that keep their mean in --init MODEL: indices from 0, or all
-    #[arg(long, value_name = "0,2|all", help_heading = "Beyond maximum likelihood")]
-    fix_means: Option<String>,
-    /// Components that keep their covariance in --init MODEL: indices from 0, or all
-    #[arg(long, value_name = "0,2|all", help_heading = "Beyond maximum likelihood")]
-    fix_covariances: Option<String>,
-    /// Components to update; the others keep all their parameters in --init MODEL
-    #[arg(
-        long,
-        value_name = "0,2",
-        conflicts_with_all = ["fix_weights", "fix_means", "fix_covariances"],
-        help_heading = "Beyond maximum likelihood"
-    )]
-    update_only: Option<String>,
-    /// Groups of components that share one covariance: '0,1;2,3', or all
-    #[arg(long, value_name = "0,1;2,3", help_heading = "Beyond maximum likelihood")]
-    share_covariance: Option<String>,
+}
+
+/// Uniform noise.
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct NoiseArgs {
     /// Add a uniform component for rows that belong to no other (Banfield and Raftery 1993), as in mclust. Rows whose
     /// neighbours are far away are noise at the start: those that nearest-neighbour cleaning finds, or the given SHARE
     #[arg(
@@ -82,6 +100,21 @@ pub(crate) struct RuleArgs {
         help_heading = "Beyond maximum likelihood"
     )]
     noise_volume: Option<f64>,
+}
+
+impl ObjectiveArgs {
+    /// The rule of a fit.
+    pub(crate) fn rule(&self) -> FitRule {
+        FitRule {
+            prior: if self.prior.as_deref() == Some("conjugate") { Prior::Conjugate } else { Prior::None },
+            floor: Floor {
+                absolute: self.floor.unwrap_or_default(),
+                relative: self.floor_relative.unwrap_or_default(),
+            },
+            starved: self.drop_starved.map(|min_count| Starved { min_count, ..Starved::default() }),
+            ..FitRule::none()
+        }
+    }
 }
 
 impl RuleArgs {
@@ -106,26 +139,20 @@ impl RuleArgs {
             text.split(';').map(of).collect::<Result<Vec<_>, _>>()
         };
         Ok(FitRule {
-            prior: if self.prior.as_deref() == Some("conjugate") { Prior::Conjugate } else { Prior::None },
-            floor: Floor {
-                absolute: self.floor.unwrap_or_default(),
-                relative: self.floor_relative.unwrap_or_default(),
-            },
-            starved: self.drop_starved.map(|min_count| Starved { min_count, ..Starved::default() }),
             fixed,
             shared: self.share_covariance.as_ref().map_or(Ok(Vec::new()), groups)?,
-            labels: None,
-            noise: self.noise()?,
+            noise: self.noise.options()?,
+            ..self.objective.rule()
         })
     }
 }
 
-impl RuleArgs {
+impl NoiseArgs {
     /// The noise component.
     ///
     /// # Errors
     /// [`Failure::Usage`] if a number is malformed or outside its range.
-    fn noise(&self) -> Result<Option<NoiseOptions>, Failure> {
+    pub(crate) fn options(&self) -> Result<Option<NoiseOptions>, Failure> {
         let Some(word) = self.noise.as_deref() else { return Ok(None) };
         let start = match word {
             "cleaned" => NoiseStart::Cleaned,
