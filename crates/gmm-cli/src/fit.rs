@@ -82,12 +82,7 @@ pub(crate) struct FitArgs {
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     /// Column with the known component of each row, from 0; -1 where it is not known. Labelled rows keep their component
-    #[arg(
-        long,
-        value_name = "COLUMN",
-        conflicts_with_all = ["checkpoint", "resume"],
-        help_heading = "Beyond maximum likelihood"
-    )]
+    #[arg(long, value_name = "COLUMN", help_heading = "Beyond maximum likelihood")]
     labels: Option<String>,
     #[command(flatten)]
     rule: RuleArgs,
@@ -128,8 +123,9 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     let plain = options.clone();
     let work = |shape, precision| Work::fit(shape, precision, &plain);
     let opening = Opening::begin(&engine_args, args.input.source().memory(), &args.input.source().files()?, &work);
+    let column = saved.as_ref().map_or(&args.labels, |saved| &saved.basis.fit.labels).clone();
     let (data, labels) =
-        input::labelled_rows(args.input.source(), args.weights.as_deref(), args.labels.as_deref(), console)?;
+        input::labelled_rows(args.input.source(), args.weights.as_deref(), column.as_deref(), console)?;
     options.rule.labels = labels.map(Arc::new);
     options.validate()?;
     if let Some(model) = &start {
@@ -148,8 +144,9 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         let threads = if engine_args.threads == 0 { default_threads() } else { engine_args.threads };
         let init = saved.as_ref().map_or(&args.init, |saved| &saved.basis.fit.init);
         let rule = saved.as_ref().map_or(&args.rule, |saved| &saved.basis.fit.rule);
-        let record = FitRecord::new(&options, init).with_rule(rule);
-        let basis = Basis::new(record, &data, engine, threads)?;
+        let record = FitRecord::new(&options, init).with_rule(rule, column.as_deref());
+        let known = options.rule.labels.as_deref().map(Vec::as_slice);
+        let basis = Basis::new(record, (&data, known), engine, threads)?;
         match saved {
             Some(saved) => {
                 saved.check(&basis, console)?;
@@ -204,7 +201,7 @@ fn resumed(args: &FitArgs, saved: &Saved) -> anyhow::Result<FitOptions> {
     let k = args.k.unwrap_or(saved.basis.fit.k);
     let kind = args.covariance.unwrap_or(CovarianceType::Full);
     let asked = FitOptions { covariance_type: kind, ..em_options(&args.em, &args.engine, k) };
-    let record = FitRecord::new(&asked, &args.init).with_rule(&args.rule);
+    let record = FitRecord::new(&asked, &args.init).with_rule(&args.rule, args.labels.as_deref());
     saved.options(&record, &args.given)
 }
 
