@@ -142,3 +142,12 @@ REFUSED = dict.fromkeys(
 )
 def test_scikit_learns_checks_hold_with_a_rule(estimator, check):
     check(clone(estimator))
+
+
+def test_a_fit_of_labelled_rows_only_is_that_of_each_group():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.arange(60) % 2
+    model = GaussianMixture(2, labels="y", reg_covar=0, device="cpu").fit(X, y)
+    for c in range(2):
+        np.testing.assert_allclose(model.means_[c], X[y == c].mean(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(model.covariances_[c], np.cov(X[y == c].T, ddof=0), rtol=1e-10)
