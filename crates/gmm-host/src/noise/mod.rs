@@ -3,7 +3,7 @@
 //!
 //! Engines know only Gaussian mixtures. With the density `g` of the Gaussian part, a row is noise with probability
 //! `t = w0/V / (w0/V + (1 − w0) g)`, and the responsibilities of the components are those without noise times `1 − t`. So
-//! an E-step is an evaluation of `g`, and a pass with the row weights `w (1 − t)`: [`pass`] needs no kernel. The CPU engine
+//! an E-step is an evaluation of `g`, and a pass with the row weights `w (1 − t)`: no kernel is needed. The CPU engine
 //! does both at once ([`Passes::pass_beside`](crate::Passes::pass_beside)).
 
 mod clean;
@@ -36,7 +36,7 @@ pub struct NoiseOptions {
 }
 
 /// Which rows are noise at the start of a fit. The first mixture is found on the others; with
-/// [`Init::Given`](crate::Init::Given) only the share of noise matters.
+/// [`Init::Given`] only the share of noise matters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum NoiseStart {
     /// Rows whose nearest neighbours are far away, by nearest-neighbour cleaning (Byers and Raftery 1998), on a sample if
