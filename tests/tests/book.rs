@@ -38,7 +38,9 @@ fn commands_print_what_the_book_shows() {
     for page in pages() {
         let folder = Folder::new();
         fs::create_dir(folder.path("data")).expect("a new folder");
-        fs::copy(root().join("data/old_faithful.csv"), folder.path("data/old_faithful.csv")).expect("a copy");
+        for name in ["data/old_faithful.csv", "data/chevron.csv"] {
+            fs::copy(root().join(name), folder.path(name)).expect("a copy");
+        }
         let blocks = blocks(&page);
         for (i, (kind, text)) in blocks.iter().enumerate().filter(|(_, (kind, _))| kind == "sh") {
             let printed = run(&folder, text);

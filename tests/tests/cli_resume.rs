@@ -169,7 +169,7 @@ fn row_58_other_data_are_refused() {
     let text = std::fs::read_to_string(data("old_faithful.csv")).unwrap();
     folder.write("other.csv", text.replacen("3.6", "3.7", 1));
     folder.write("shorter.csv", text.trim_end().rsplit_once('\n').unwrap().0);
-    let fingerprints = ["run.json was made from other rows, weights or files", "fingerprint", "--weights"];
+    let fingerprints = ["run.json was made from other rows, weights, labels or files", "fingerprint", "--weights"];
     folder.refuses("fit other.csv --resume run.json", 3, &fingerprints);
     folder.refuses("fit shorter.csv --resume run.json", 3, &["272 × 2 (f64) values, not 271 × 2 (f64)"]);
     folder.refuses(&format!("fit {} --columns 0 --resume run.json", data("old_faithful.csv")), 3, &["not 272 × 1"]);

@@ -140,3 +140,71 @@ fn a_checkpoint_keeps_the_rule() {
     assert_eq!(whole["fit"]["rules"], resumed["fit"]["rules"]);
     folder.refuses(&fit("--resume c.json --floor 1 -o m.json"), 2, &["another prior, floor"]);
 }
+
+#[test]
+fn a_selection_has_the_prior_in_every_candidate() {
+    let folder = Folder::new();
+    folder.write("twice.csv", &format!("a,b\n{}", "0,0\n5,5\n".repeat(20)));
+    let select = "select twice.csv -k 1..3 --reg-covar 0 --json";
+    let plain = folder.gmm(&format!("{select} --prior=none"));
+    let failed =
+        |found: &Value| found["candidates"].as_array().unwrap().iter().filter(|c| !c["error"].is_null()).count();
+    plain.failed(4, &["not positive definite"]);
+    for rule in ["--prior", "--floor 1e-3", "--floor-relative 0.01"] {
+        let found = folder.gmm(&format!("{select} {rule} -o m.json")).ok().json();
+        assert_eq!(failed(&found), 0, "{rule}: {found}");
+        assert!(folder.json("m.json")["fit"]["rules"].is_array(), "{rule}");
+    }
+    let noisy =
+        format!("select {} -k 1..3 --noise --n-init 3 --tol 1e-6 --max-iter 1000 -o n.json", data("chevron.csv"));
+    folder.gmm(&noisy).ok();
+    assert_eq!(folder.json("n.json")["n_components"], 2);
+    assert!(folder.json("n.json")["noise"].is_object());
+}
+
+#[test]
+fn steps_under_a_prior_are_those_of_a_fit() {
+    let folder = Folder::new();
+    let rows = data("old_faithful.csv");
+    folder.gmm(&format!("fit {rows} -k 3 --max-iter 2 -o start.json")).ok();
+    let options = "--prior --floor-relative 0.05";
+    folder.gmm(&format!("fit {rows} --init start.json {options} --tol 0 --max-iter 4 -o fit.json")).ok();
+    folder.gmm("convert start.json m.json").ok();
+    for _ in 0..4 {
+        folder.gmm(&format!("pass m.json {rows} -o all.stats")).ok();
+        folder.gmm(&format!("maximise all.stats --from m.json {options} -o m.json")).ok();
+    }
+    let (fit, steps) = (folder.json("fit.json"), folder.json("m.json"));
+    for field in ["weights", "means", "covariances"] {
+        gmm_tests::close(&gmm_tests::numbers(&steps[field]), &gmm_tests::numbers(&fit[field]), 1e-9);
+    }
+    let trace = gmm_tests::numbers(&steps["trace"]);
+    gmm_tests::close(&trace[trace.len() - 4..], &gmm_tests::numbers(&fit["fit"]["trace"]), 1e-9);
+}
+
+#[test]
+fn a_checkpoint_keeps_the_labels() {
+    let folder = Folder::new();
+    labelled(&folder);
+    let rows = "labelled.csv --columns eruptions,waiting";
+    let options = "-k 3 --labels class --tol 0";
+    folder.gmm(&format!("fit {rows} {options} --max-iter 9 -o whole.json")).ok();
+    folder.gmm(&format!("fit {rows} {options} --max-iter 4 --checkpoint c.json -o part.json")).ok();
+    folder.gmm(&format!("fit {rows} --resume c.json --max-iter 9 -o resumed.json")).ok();
+    assert_eq!(folder.json("whole.json")["means"], folder.json("resumed.json")["means"]);
+    folder.refuses(&format!("fit {rows} --resume c.json --labels w"), 2, &["--labels class, not w"]);
+    let text = folder.text("labelled.csv");
+    folder.write("labelled.csv", text.replacen(",0,", ",-1,", 1));
+    folder.refuses(&format!("fit {rows} --resume c.json"), 3, &["labels"]);
+}
+
+#[test]
+fn a_fit_of_labelled_rows_only_is_that_of_each_group() {
+    let folder = Folder::new();
+    folder.write("all.csv", "a,class\n1,0\n3,0\n10,1\n14,1\n12,1\n");
+    folder.gmm("fit all.csv -k 2 --labels class --reg-covar 0 -o m.json").ok();
+    let found = folder.json("m.json");
+    gmm_tests::close(&gmm_tests::numbers(&found["means"]), &[2.0, 12.0], 1e-14);
+    gmm_tests::close(&gmm_tests::numbers(&found["covariances"]), &[1.0, 8.0 / 3.0], 1e-14);
+    gmm_tests::close(&gmm_tests::numbers(&found["weights"]), &[0.4, 0.6], 1e-14);
+}

@@ -77,6 +77,7 @@ pub(crate) fn run(args: &AdaptArgs, console: &Console) -> anyhow::Result<()> {
         &args.engine,
         console,
     )?;
+    input::refuse_noise(&model, &args.model)?;
     let speakers: Vec<Range<usize>> = data.parts().collect();
     if speakers.len() != files.len() {
         let why = format!("{} of the {} files have rows: leave the others out", speakers.len(), files.len());

@@ -87,6 +87,7 @@ pub(crate) fn run(args: &BootstrapArgs, console: &Console) -> anyhow::Result<()>
         &args.engine,
         console,
     )?;
+    input::refuse_noise(&model, &args.model)?;
     let reg_covar = args.reg_covar.or(model.fit.as_ref().map(|fit| fit.reg_covar)).filter(|r| !r.is_nan());
     let options = FitOptions {
         covariance_type: model.mixture.covariance_type(),

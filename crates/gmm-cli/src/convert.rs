@@ -48,7 +48,7 @@ pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
     }
     if model || is_model_path(&args.to) {
         output::check_model_path(&args.to)?;
-        output::write_model(&args.to, &input::model(&args.from)?)?;
+        output::write_model(&args.to, &input::any_model(&args.from)?)?;
     } else {
         output::check_table_path(&args.to)?;
         let table = gmm_data::read_table(&args.from, &args.table.options())?;

@@ -145,6 +145,7 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
             | Error::Singular { .. }
             | Error::NotFinite { .. }
             | Error::Likelihood { .. }
+            | Error::AllNoise { .. }
             | Error::Undefined { .. } => NUMERICAL,
             Error::Memory { .. } | Error::CovarianceMemory { .. } | Error::Device(_) => DEVICE,
             Error::Interrupted { .. } => interrupt::received().map_or(FAULT, interrupt::code),

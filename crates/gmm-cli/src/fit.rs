@@ -12,8 +12,8 @@ use anyhow::Context;
 use clap::Args;
 use gmm_data::ModelFile;
 use gmm_host::{
-    Device, Engine, Fit, FitOptions, FitState, Init, Iteration, Opened, Tuning, Warning, Work, default_threads,
-    fit_resumed,
+    Device, Engine, Fit, FitOptions, FitState, Init, Iteration, NoiseOptions, NoiseStart, Opened, Tuning, Warning,
+    Work, default_threads, fit_resumed,
 };
 use gmm_model::{CovarianceType, Dataset, shown};
 use serde_json::Value;
@@ -46,6 +46,7 @@ Examples:
   gmm fit rows.csv -k 8 --prior                            never collapses: prior of Fraley and Raftery
   gmm fit rows.csv -k 3 --labels class                     rows with a class from 0 keep it, -1 is unknown
   gmm fit rows.csv -k 20 --bayes dp                        as many of 20 components as the data need
+  gmm fit rows.csv -k 3 --noise                            rows far from all components are noise
   gmm fit new.csv --init model.json --fix-means all        only weights and covariances change";
 
 /// Fit a Gaussian mixture to data by expectation-maximisation
@@ -83,12 +84,7 @@ pub(crate) struct FitArgs {
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     /// Column with the known component of each row, from 0; -1 where it is not known. Labelled rows keep their component
-    #[arg(
-        long,
-        value_name = "COLUMN",
-        conflicts_with_all = ["checkpoint", "resume"],
-        help_heading = "Beyond maximum likelihood"
-    )]
+    #[arg(long, value_name = "COLUMN", help_heading = "Beyond maximum likelihood")]
     labels: Option<String>,
     #[command(flatten)]
     rule: RuleArgs,
@@ -129,8 +125,9 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     let plain = options.clone();
     let work = |shape, precision| Work::fit(shape, precision, &plain);
     let opening = Opening::begin(&engine_args, args.input.source().memory(), &args.input.source().files()?, &work);
+    let column = saved.as_ref().map_or(&args.labels, |saved| &saved.basis.fit.labels).clone();
     let (data, labels) =
-        input::labelled_rows(args.input.source(), args.weights.as_deref(), args.labels.as_deref(), console)?;
+        input::labelled_rows(args.input.source(), args.weights.as_deref(), column.as_deref(), console)?;
     options.rule.labels = labels.map(Arc::new);
     options.validate()?;
     if let Some(model) = &start {
@@ -149,8 +146,9 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         let threads = if engine_args.threads == 0 { default_threads() } else { engine_args.threads };
         let init = saved.as_ref().map_or(&args.init, |saved| &saved.basis.fit.init);
         let rule = saved.as_ref().map_or(&args.rule, |saved| &saved.basis.fit.rule);
-        let record = FitRecord::new(&options, init).with_rule(rule);
-        let basis = Basis::new(record, &data, engine, threads)?;
+        let record = FitRecord::new(&options, init).with_rule(rule, column.as_deref());
+        let known = options.rule.labels.as_deref().map(Vec::as_slice);
+        let basis = Basis::new(record, (&data, known), engine, threads)?;
         match saved {
             Some(saved) => {
                 saved.check(&basis, console)?;
@@ -205,7 +203,7 @@ fn resumed(args: &FitArgs, saved: &Saved) -> anyhow::Result<FitOptions> {
     let k = args.k.unwrap_or(saved.basis.fit.k);
     let kind = args.covariance.unwrap_or(CovarianceType::Full);
     let asked = FitOptions { covariance_type: kind, ..em_options(&args.em, &args.engine, k) };
-    let record = FitRecord::new(&asked, &args.init).with_rule(&args.rule);
+    let record = FitRecord::new(&asked, &args.init).with_rule(&args.rule, args.labels.as_deref());
     saved.options(&record, &args.given)
 }
 
@@ -241,9 +239,9 @@ fn report(
     }
     let engine = opening::describe(opened, device, &fit.summary.precision);
     let feature_names = data.names().map(<[String]>::to_vec);
-    let Fit { mixture, posterior, summary, storage, elapsed, .. } = fit;
+    let Fit { mixture, posterior, noise, summary, storage, elapsed, .. } = fit;
     let (fit, storage) = (Some(summary), Some(storage));
-    let model = ModelFile { feature_names, fit, storage, posterior, ..ModelFile::from(mixture) };
+    let model = ModelFile { feature_names, fit, storage, posterior, noise, ..ModelFile::from(mixture) };
     if let Some(path) = &args.output {
         output::write_model(path, &model)?;
         console.note(|| format!("wrote {}", path.display()));
@@ -267,7 +265,7 @@ fn report(
         let names = model.feature_names.as_deref();
         let source = args.input.source().caption();
         let what = plot::fit::What { names, columns: None, points: None, seed: options.seed, source };
-        plot::write(path, &plot::fit::picture(&model.mixture, data, &what, console)?, console)?;
+        plot::write(path, &plot::fit::picture(&model, data, &what, console)?, console)?;
     }
     Ok(())
 }
@@ -311,7 +309,7 @@ fn start(init: &str) -> anyhow::Result<Option<ModelFile>> {
             let words = Init::WORDS.join(", ");
             Err(Failure::Usage(format!("--init '{init}' is neither a model file nor one of {words}")).into())
         }
-        Err(_) => Ok(Some(input::model(Path::new(init))?)),
+        Err(_) => Ok(Some(input::any_model(Path::new(init))?)),
     }
 }
 
@@ -335,12 +333,11 @@ fn options(args: &FitArgs, start: Option<&ModelFile>) -> anyhow::Result<FitOptio
         Some(mixture) => Init::Given(Box::new(mixture.clone())),
         None => args.init.parse()?,
     };
-    Ok(FitOptions {
-        init,
-        covariance_type: kind,
-        rule: args.rule.rule(kind, k)?,
-        ..em_options(&args.em, &args.engine, k)
-    })
+    let mut rule = args.rule.rule(kind, k)?;
+    if let Some(noise) = start.and_then(|model| model.noise.clone()).filter(|_| rule.noise.is_none()) {
+        rule.noise = Some(NoiseOptions { start: NoiseStart::Given(Box::new(noise)), log_volume: None });
+    }
+    Ok(FitOptions { init, covariance_type: kind, rule, ..em_options(&args.em, &args.engine, k) })
 }
 
 /// The options that `fit` and `select` share.

@@ -76,7 +76,7 @@ pub(crate) fn run(args: &GenerateArgs, console: &Console) -> anyhow::Result<()> 
     // renamed after the rows have been renamed; once the last row is drawn, signals are deferred until both exist.
     let model = ModelFile { feature_names: Some(names.clone()), ..ModelFile::from(mixture) };
     let truth = args.truth.as_deref().map(|path| output::stage_model(path, &model)).transpose()?.flatten();
-    let _both = sample::write(&model.mixture, args.n, args.seed, Some(names), &args.output, console)?;
+    let _both = sample::write((&model.mixture, None), args.n, args.seed, Some(names), &args.output, console)?;
     truth.map_or(Ok(()), Staged::publish)?;
     console.note(|| format!("drew {} rows of {} columns from {} components", args.n, args.d, args.k));
     Ok(())

@@ -210,11 +210,33 @@ fn placed(error: DataError, name: &str, parts: &[FilePart], names: Option<&[Stri
     anyhow::Error::new(error).context(place)
 }
 
-/// Reads a model; `-` is standard input.
+/// Reads a model of Gaussian components only; `-` is standard input.
+///
+/// # Errors
+/// As [`any_model`], and if it has noise.
+pub(crate) fn model(path: &Path) -> anyhow::Result<ModelFile> {
+    let model = any_model(path)?;
+    refuse_noise(&model, path)?;
+    Ok(model)
+}
+
+/// Errors if a model has noise, for commands that know only Gaussian components.
+pub(crate) fn refuse_noise(model: &ModelFile, path: &Path) -> Result<(), Failure> {
+    if model.noise.is_none() {
+        return Ok(());
+    }
+    let file = display(path);
+    Err(Failure::BadData(format!(
+        "{file} has uniform noise, which this command does not know: fit without --noise, or delete the field noise of the \
+         model to use its Gaussian components"
+    )))
+}
+
+/// Reads a model, also with noise; `-` is standard input.
 ///
 /// # Errors
 /// Errors if the file cannot be read or a field is invalid, with the name of the field.
-pub(crate) fn model(path: &Path) -> anyhow::Result<ModelFile> {
+pub(crate) fn any_model(path: &Path) -> anyhow::Result<ModelFile> {
     if !is_stdio(path) {
         return Ok(gmm_data::read_model(path)?);
     }
@@ -223,7 +245,7 @@ pub(crate) fn model(path: &Path) -> anyhow::Result<ModelFile> {
     Ok(gmm_data::read_model_bytes(&bytes, "<stdin>")?)
 }
 
-/// Reads a model and the rows to evaluate it on. If the table has more columns than the model, those with the model's
+/// Reads a model, also with noise, and the rows to evaluate it on. If the table has more columns than the model, those with the model's
 /// names are used.
 ///
 /// # Errors
@@ -234,7 +256,7 @@ pub(crate) fn model_and_rows(
     weights: Option<&str>,
     console: &Console,
 ) -> anyhow::Result<(ModelFile, Dataset)> {
-    let model = model_beside(path, source)?;
+    let model = any_model_beside(path, source)?;
     let data = rows_of(&model, source, weights, console)?;
     Ok((model, data))
 }
@@ -244,10 +266,17 @@ pub(crate) fn model_and_rows(
 /// # Errors
 /// As [`model`], and if both are standard input.
 pub(crate) fn model_beside(path: &Path, source: Source<'_>) -> anyhow::Result<ModelFile> {
+    let model = any_model_beside(path, source)?;
+    refuse_noise(&model, path)?;
+    Ok(model)
+}
+
+/// As [`any_model`], where the rows come from another input.
+fn any_model_beside(path: &Path, source: Source<'_>) -> anyhow::Result<ModelFile> {
     if is_stdio(path) && source.is_stdin() {
         return Err(Failure::Usage("model and rows cannot both come from standard input".to_owned()).into());
     }
-    model(path)
+    any_model(path)
 }
 
 /// The rows to evaluate a model on.
@@ -308,7 +337,7 @@ pub(crate) fn model_rows_and_engine(
     engine: &EngineArgs,
     console: &Console,
 ) -> anyhow::Result<(ModelFile, Dataset, Opened)> {
-    let model = model_beside(path, source)?;
+    let model = any_model_beside(path, source)?;
     let (kind, k) = (model.mixture.covariance_type(), model.mixture.n_components());
     let work = move |shape, precision| Work::passes(shape, precision, kind, k, 1.0);
     let opening = Opening::begin(engine, source.memory(), &source.files()?, &work);

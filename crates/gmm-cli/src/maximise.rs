@@ -9,11 +9,13 @@ use gmm_model::Statistics;
 use serde_json::json;
 
 use crate::exit::Failure;
+use crate::fit::rule::ObjectiveArgs;
 use crate::output::{self, Console, is_stdio};
 use crate::{input, render};
 
 const EXAMPLES: &str = "\
-The log-likelihood is that of the model given by --from. Its change since the pass before is printed if that model \
+The log-likelihood is that of the model given by --from; with --prior the logarithm of the prior density, over the \
+number of rows, is added to its mean. Its change since the pass before is printed if that model \
 records one, as models of gmm maximise do; a loop ends when it is less than --tol.
 
 Examples:
@@ -33,6 +35,8 @@ pub(crate) struct MaximiseArgs {
     /// Value added to the diagonal of the covariances, in squared units of the data
     #[arg(long, value_name = "R", default_value = "1e-6", allow_hyphen_values = true)]
     reg_covar: f64,
+    #[command(flatten)]
+    objective: ObjectiveArgs,
     /// Report convergence if the mean log-likelihood changed by less than this
     #[arg(long, value_name = "T", default_value = "1e-3", allow_hyphen_values = true)]
     tol: f64,
@@ -48,20 +52,27 @@ pub(crate) fn run(args: &MaximiseArgs, console: &Console) -> anyhow::Result<()> 
     check(args)?;
     let previous = input::model(&args.from)?;
     let statistics = gmm_data::read_statistics(&args.statistics)?;
-    let step = gmm_host::maximise(&statistics, args.reg_covar, &previous.mixture)
+    let rule = args.objective.rule();
+    let (step, log_prior) = gmm_host::maximise_with(&rule, &statistics, args.reg_covar, &previous.mixture)
         .with_context(|| format!("{} with --from {}", input::display(&args.statistics), input::display(&args.from)))?;
-    let mean = statistics.mean_log_likelihood();
+    // EM under a prior maximises this sum.
+    let mean = statistics.mean_log_likelihood() + log_prior / statistics.total_weight;
     let change = previous.full_trace().last().map(|last| mean - last);
     if !step.empty.is_empty() {
         let empty = &step.empty;
         console
             .warn(&format!("components {empty:?} are empty: they keep their mean and covariance and have no weight"));
     }
+    if !step.dropped.is_empty() {
+        console.warn(&format!("components {:?} were dropped for lack of rows", step.dropped));
+    }
     let trace = [previous.full_trace(), &[mean]].concat();
     let ModelFile { feature_names, storage, clusters, .. } = previous;
+    // Clusters are of the components before.
+    let clusters = clusters.filter(|_| step.dropped.is_empty());
     let model = ModelFile { feature_names, storage, trace, clusters, ..ModelFile::from(step.mixture) };
     output::write_model(&args.output, &model)?;
-    let report = Report { statistics: &statistics, change, iterations: model.trace.len(), empty: &step.empty };
+    let report = Report { statistics: &statistics, mean, change, iterations: model.trace.len(), empty: &step.empty };
     report.print(args, console)
 }
 
@@ -86,6 +97,8 @@ fn check(args: &MaximiseArgs) -> anyhow::Result<()> {
 /// The result of an iteration.
 struct Report<'a> {
     statistics: &'a Statistics,
+    /// The mean log-likelihood; with a prior the logarithm of its density, over the total row weight, is added.
+    mean: f64,
     /// Of the mean log-likelihood, since the pass before.
     change: Option<f64>,
     /// Passes so far.
@@ -95,7 +108,7 @@ struct Report<'a> {
 
 impl Report<'_> {
     fn print(&self, args: &MaximiseArgs, console: &Console) -> anyhow::Result<()> {
-        let mean = self.statistics.mean_log_likelihood();
+        let mean = self.mean;
         let converged = self.change.is_some_and(|change| change.abs() < args.tol);
         if args.json {
             return Ok(output::print_json(&json!({

@@ -198,6 +198,7 @@ fn found(args: &MergeArgs, by: By, console: &Console) -> anyhow::Result<(ModelFi
     };
     let (model, data, opened) =
         input::model_rows_and_engine((&args.model, source), args.weights.as_deref(), &args.engine, console)?;
+    input::refuse_noise(&model, &args.model)?;
     let (engine, m) = (opened.engine.as_ref(), &model.mixture);
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let found = match by {

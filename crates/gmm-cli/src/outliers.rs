@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gmm_data::{ModelFile, Table};
-use gmm_host::{Engine, evaluate, threshold_of_region};
+use gmm_host::{Engine, noise, threshold_of_region};
 use gmm_model::OutlierThreshold;
 use ndarray::Array2;
 use serde_json::json;
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &OutliersArgs, console: &Console) -> anyhow::Result<()> 
     if args.contamination.is_none() && args.level.is_none() && model.outliers.is_none() {
         return Err(no_threshold(args).into());
     }
-    let (densities, _) = evaluate::log_densities(engine, &model.mixture, &data, precision)?;
+    let (densities, _) = noise::log_densities(engine, &model.mixture, model.noise.as_ref(), &data, precision)?;
     let densities = densities.as_slice().expect("contiguous");
     let threshold = threshold(args, &model, engine, densities, data.weights())?;
     let outliers = densities.iter().filter(|v| threshold.is_outlier(**v)).count();
@@ -151,7 +151,9 @@ fn threshold(
 ) -> anyhow::Result<OutlierThreshold> {
     match (args.contamination, args.level, model.outliers) {
         (Some(contamination), _, _) => Ok(OutlierThreshold::of_rows(densities, weights, contamination)?),
-        (None, Some(level), _) => Ok(threshold_of_region(engine, &model.mixture, level, args.seed)?),
+        (None, Some(level), _) => {
+            Ok(threshold_of_region(engine, &model.mixture, model.noise.as_ref(), level, args.seed)?)
+        }
         (None, None, Some(stored)) => Ok(stored),
         (None, None, None) => Err(no_threshold(args).into()),
     }

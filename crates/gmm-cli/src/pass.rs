@@ -52,6 +52,7 @@ pub(crate) fn run(args: &PassArgs, console: &Console) -> anyhow::Result<()> {
         &args.engine,
         console,
     )?;
+    input::refuse_noise(&model, &args.model)?;
     let storage = storage(&model, args.engine.precision(), data.rows().precision());
     let statistics = gmm_host::pass(opened.engine.as_ref(), &model.mixture, &data, &storage)
         .map_err(|error| fit::named(error, &data))?;

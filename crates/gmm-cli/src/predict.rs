@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gmm_data::{Column, Table, TableHead};
-use gmm_host::{Engine, evaluate};
-use gmm_model::{Dataset, Mixture, Precision, reference};
+use gmm_data::{Column, ModelFile, Table, TableHead};
+use gmm_host::{Engine, evaluate, noise};
+use gmm_model::{Dataset, Precision, reference};
 use ndarray::Array2;
 
 use crate::args::{EngineArgs, InputArgs};
@@ -14,7 +14,8 @@ use crate::output::{self, Console};
 
 const EXAMPLES: &str = "\
 Writes one column `label`, or with --proba the columns proba_0, proba_1, .., which sum to 1 in each row. If the model has
-clusters (gmm merge --criterion entropy), these are clusters; with --components they are components.
+clusters (gmm merge --criterion entropy), these are clusters; with --components they are components. If it has noise \
+(gmm fit --noise), the label of noise is -1, and the last column is proba_noise.
 
 Examples:
   gmm predict model.json new.csv                     one label per row on standard output
@@ -45,25 +46,28 @@ pub(crate) struct PredictArgs {
 pub(crate) fn run(args: &PredictArgs, console: &Console) -> anyhow::Result<()> {
     output::check_table_path(&args.output)?;
     output::check_apart(&args.output, &input::with_model(&args.input.source().files()?, &args.model))?;
-    let (model, data, opened) =
+    let (mut model, data, opened) =
         input::model_rows_and_engine((&args.model, args.input.source()), None, &args.engine, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let engine = opened.engine.as_ref();
     // Of a posterior the responsibilities are those of its E-step.
-    let mixture = match &model.posterior {
-        Some(posterior) => posterior.expectation()?.mixture,
-        None => model.mixture,
-    };
+    if let Some(posterior) = &model.posterior {
+        model.mixture = posterior.expectation()?.mixture;
+    }
     let clusters = model.clusters.as_deref().filter(|_| !args.components);
     if args.proba {
         let _whole = output::hold(&args.output);
-        write_proba(&args.output, (&mixture, clusters), &data, (engine, precision))?;
+        write_proba(&args.output, (&model, clusters), &data, (engine, precision))?;
     } else if let Some(clusters) = clusters {
-        let labels = labels(&mixture, clusters, &data, (engine, precision))?;
+        let labels = labels(&model, clusters, &data, (engine, precision))?;
         let _whole = output::hold(&args.output);
-        gmm_data::write_column(&args.output, "label", Column::Labels(&labels))?;
+        gmm_data::write_column(&args.output, "label", Column::Signed(&labels))?;
+    } else if let Some(noise) = &model.noise {
+        let labels = noise::labels(engine, &model.mixture, noise, &data, precision)?;
+        let _whole = output::hold(&args.output);
+        gmm_data::write_column(&args.output, "label", Column::Signed(labels.as_slice().expect("contiguous")))?;
     } else {
-        let labels = evaluate::labels(engine, &mixture, &data, precision)?;
+        let labels = evaluate::labels(engine, &model.mixture, &data, precision)?;
         let labels = labels.as_slice().expect("contiguous");
         let _whole = output::hold(&args.output);
         gmm_data::write_column(&args.output, "label", Column::Labels(labels))?;
@@ -79,40 +83,44 @@ const AT_ONCE: usize = 1 << 23;
 /// one chunk suffices.
 fn write_proba(
     path: &Path,
-    (mixture, clusters): (&Mixture, Option<&[usize]>),
+    (model, clusters): (&ModelFile, Option<&[usize]>),
     data: &Dataset,
     (engine, precision): (&dyn Engine, Precision),
 ) -> anyhow::Result<()> {
-    let (n, k) = (data.n_rows(), mixture.n_components());
-    let columns = clusters.map_or(k, count);
+    let (n, k) = (data.n_rows(), model.mixture.n_components());
     let of = |responsibilities: Array2<f64>| match clusters {
         Some(clusters) => summed(&responsibilities, clusters),
         None => responsibilities,
     };
-    let names: Vec<String> = (0..columns).map(|c| format!("proba_{c}")).collect();
+    let named = (0..clusters.map_or(k, count)).map(|c| format!("proba_{c}"));
+    let names: Vec<String> = named.chain(model.noise.iter().map(|_| "proba_noise".to_owned())).collect();
+    let (mixture, noise) = (&model.mixture, model.noise.as_ref());
     if n.saturating_mul(k) <= AT_ONCE {
-        let responsibilities = of(evaluate::responsibilities(engine, mixture, data, precision)?);
+        let responsibilities = of(noise::responsibilities(engine, mixture, noise, data, precision)?);
         return Ok(gmm_data::write_table(path, &Table::with_names(responsibilities, names)?)?);
     }
-    let head = TableHead { n, d: columns, precision: Precision::F64, names: Some(names) };
+    let head = TableHead { n, d: names.len(), precision: Precision::F64, names: Some(names) };
     gmm_data::write_table_chunks(path, &head, |first, rows| {
         let chunk = Dataset::new(data.rows().copy_rows(first..first + rows))?;
-        anyhow::Ok(of(evaluate::responsibilities(engine, mixture, &chunk, precision)?).into())
+        anyhow::Ok(of(noise::responsibilities(engine, mixture, noise, &chunk, precision)?).into())
     })
 }
 
-/// The cluster of largest total responsibility of each row, `(n,)`; the first among equals.
+/// The cluster of largest total responsibility of each row, `(n,)`, the first among equals; -1 for noise.
 fn labels(
-    mixture: &Mixture,
+    model: &ModelFile,
     clusters: &[usize],
     data: &Dataset,
     (engine, precision): (&dyn Engine, Precision),
-) -> anyhow::Result<Vec<u32>> {
+) -> anyhow::Result<Vec<i32>> {
+    let (mixture, noise) = (&model.mixture, model.noise.as_ref());
     let (n, at_once) = (data.n_rows(), (AT_ONCE / mixture.n_components()).max(1));
+    let count = count(clusters);
+    let label = |best: usize| if best == count { -1 } else { best as i32 };
     let mut labels = Vec::with_capacity(n);
     let mut add = |chunk: &Dataset| {
-        let sums = summed(&evaluate::responsibilities(engine, mixture, chunk, precision)?, clusters);
-        labels.extend(sums.outer_iter().map(|row| reference::argmax(row) as u32));
+        let sums = summed(&noise::responsibilities(engine, mixture, noise, chunk, precision)?, clusters);
+        labels.extend(sums.outer_iter().map(|row| label(reference::argmax(row))));
         anyhow::Ok(())
     };
     if n <= at_once {
@@ -130,12 +138,16 @@ fn count(clusters: &[usize]) -> usize {
     clusters.iter().max().map_or(0, |most| most + 1)
 }
 
-/// The responsibilities of clusters, from those of components.
+/// The responsibilities of clusters, from those of components; a further column, the noise, stays the last.
 fn summed(responsibilities: &Array2<f64>, clusters: &[usize]) -> Array2<f64> {
-    let mut sums = Array2::zeros((responsibilities.nrows(), count(clusters)));
+    let (n, further) = (responsibilities.nrows(), responsibilities.ncols() - clusters.len());
+    let mut sums = Array2::zeros((n, count(clusters) + further));
     for (c, &cluster) in clusters.iter().enumerate() {
         let mut column = sums.column_mut(cluster);
         column += &responsibilities.column(c);
+    }
+    for i in 0..further {
+        sums.column_mut(count(clusters) + i).assign(&responsibilities.column(clusters.len() + i));
     }
     sums
 }

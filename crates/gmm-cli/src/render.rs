@@ -2,7 +2,7 @@
 
 use gmm_data::ModelFile;
 use gmm_model::bayes::Posterior;
-use gmm_model::{CovarianceType, Covariances, FitSummary, number, shown, three_digits};
+use gmm_model::{CovarianceType, Covariances, FitSummary, Noise, NoiseRegion, number, shown, three_digits};
 
 use crate::output::paint;
 
@@ -52,6 +52,9 @@ pub(crate) fn mixture(model: &ModelFile, all: bool, colour: bool) -> String {
         }
     }
     let mut out = format!("{}\n\n{}", paint(colour, "1", &heading), table(&rows, colour));
+    if let Some(noise) = &model.noise {
+        out += &format!("\n{}", self::noise(noise));
+    }
     let mut hidden = Vec::new();
     if shown_k < k {
         hidden.push(plural(k - shown_k, "more component"));
@@ -63,6 +66,20 @@ pub(crate) fn mixture(model: &ModelFile, all: bool, colour: bool) -> String {
         out += &format!("\n.. and {}: see gmm show --all\n", hidden.join(", "));
     }
     out
+}
+
+/// The weight and volume of noise. The weights of the components are those of a row that is not noise.
+fn noise(noise: &Noise) -> String {
+    let region = match &noise.region {
+        None => "a given volume",
+        Some(NoiseRegion { rotation: None, .. }) => "a box along the columns",
+        Some(_) => "a box along the principal axes",
+    };
+    format!(
+        "noise: weight {}, uniform over {region}, log volume {}\n",
+        decimals(noise.weight, 4),
+        short(noise.log_volume)
+    )
 }
 
 /// The components of each cluster, a line per cluster.

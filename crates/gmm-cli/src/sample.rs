@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use gmm_data::{TableHead, write_table_chunks};
-use gmm_host::sample_rows;
-use gmm_model::{Matrix, Mixture, Precision};
+use gmm_host::noise::sample_rows;
+use gmm_model::{Matrix, Mixture, Noise, Precision};
 use ndarray::Array2;
 
 use crate::interrupt::Hold;
@@ -40,8 +40,12 @@ pub(crate) struct SampleArgs {
 pub(crate) fn run(args: &SampleArgs, console: &Console) -> anyhow::Result<()> {
     output::check_table_path(&args.output)?;
     output::check_apart(&args.output, &[&args.model])?;
-    let model = input::model(&args.model)?;
-    write(&model.mixture, args.n, args.seed, model.feature_names, &args.output, console)?;
+    let model = input::any_model(&args.model)?;
+    if let Some(noise) = model.noise.as_ref().filter(|noise| noise.region.is_none()) {
+        // Before the file is begun.
+        noise.overwrite(0, 0, 0, &mut [], &mut [])?;
+    }
+    write((&model.mixture, model.noise.as_ref()), args.n, args.seed, model.feature_names, &args.output, console)?;
     console.note(|| format!("drew {} rows", args.n));
     Ok(())
 }
@@ -53,7 +57,7 @@ pub(crate) fn run(args: &SampleArgs, console: &Console) -> anyhow::Result<()> {
 /// # Errors
 /// Errors if the file cannot be written, also if the disk has too little space for the rows.
 pub(crate) fn write(
-    mixture: &Mixture,
+    (mixture, noise): (&Mixture, Option<&Noise>),
     n: usize,
     seed: u64,
     names: Option<Vec<String>>,
@@ -66,7 +70,7 @@ pub(crate) fn write(
     write_table_chunks(path, &head, |first, rows| -> anyhow::Result<Matrix> {
         let mut values = Array2::zeros((rows, head.d));
         let slots = values.as_slice_mut().expect("row-major");
-        sample_rows(mixture, seed, first as u64..(first + rows) as u64, slots)?;
+        sample_rows(mixture, noise, seed, first as u64..(first + rows) as u64, slots)?;
         if first + rows == n {
             last = output::hold(path);
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gmm_data::Column;
 use gmm_host::adapt::{RatioOptions, Speakers, Trial, Utterances, log_likelihood_ratios};
-use gmm_host::{CpuEngine, Evaluation, evaluate, predictive_log_densities};
+use gmm_host::{CpuEngine, Evaluation, noise, predictive_log_densities};
 use gmm_model::Dataset;
 use ndarray::Array1;
 use serde_json::{Value, json};
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
                 let totals = totals(&densities, &data);
                 (densities, totals)
             }
-            None => evaluate::log_densities(engine, &model.mixture, &data, precision)?,
+            None => noise::log_densities(engine, &model.mixture, model.noise.as_ref(), &data, precision)?,
         };
         if !args.per_row {
             return report(args, &totals, &data, console);
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
         gmm_data::write_column(path, "log_density", Column::Values(densities))?;
         totals
     } else {
-        evaluate::score(engine, &model.mixture, &data, precision)?
+        noise::score(engine, &model.mixture, model.noise.as_ref(), &data, precision)?
     };
     if to_stdout {
         return Ok(());
@@ -144,6 +144,7 @@ fn ratios(args: &ScoreArgs, background: &Path, console: &Console) -> anyhow::Res
     let source = args.input.source();
     let background = input::model_beside(background, source)?;
     let (model, data) = input::model_and_rows(&args.model, source, args.weights.as_deref(), console)?;
+    input::refuse_noise(&model, &args.model)?;
     let parts: Vec<_> = data.parts().collect();
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let utterances = Utterances { precision, ..Utterances::new(&data, &parts) };

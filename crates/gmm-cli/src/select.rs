@@ -7,13 +7,15 @@ use clap::Args;
 use gmm_data::ModelFile;
 use gmm_host::init::StartReached;
 use gmm_host::{
-    Candidate, Choice, Chosen, Engine, Fit, FitOptions, Init, Iteration, TestOptions, Warning, Work, choose, select,
+    Candidate, Choice, Chosen, Engine, Fit, FitOptions, FitRule, Init, Iteration, TestOptions, Warning, Work, choose,
+    select,
 };
 use gmm_model::{CovarianceType, Dataset};
 use serde_json::{Value, json};
 
 use crate::args::{self, EmArgs, EngineArgs, InputArgs};
 use crate::exit::Failure;
+use crate::fit::rule::{NoiseArgs, ObjectiveArgs};
 use crate::interrupt::{self, Hold};
 use crate::opening::{self, Opening};
 use crate::output::{self, Console, is_stdio, paint};
@@ -27,7 +29,8 @@ Examples:
   gmm select data/old_faithful.csv -k 1..6
   gmm select rows.npy -k 2,4,8,16 --covariance full,diag --criterion icl --n-init 3 -o best.json
   gmm select data.csv -k 1..10 --covariance full,tied,diag --plot bic.svg
-  gmm select data.csv -k 1..6 --init tree --criterion blrt --replicates 199";
+  gmm select data.csv -k 1..6 --init tree --criterion blrt --replicates 199
+  gmm select data.csv -k 1..20 --prior --reg-covar 0       no candidate fails; as mclust's priorControl()";
 
 /// Choose the number of components and the covariance type by an information criterion
 #[derive(Args)]
@@ -57,6 +60,10 @@ pub(crate) struct SelectArgs {
     #[arg(long, value_name = "HOW", default_value = "kmeans",
           value_parser = args::words::<Init>(&Init::WORDS))]
     init: Init,
+    #[command(flatten)]
+    objective: ObjectiveArgs,
+    #[command(flatten)]
+    noise: NoiseArgs,
     #[command(flatten)]
     em: EmArgs,
     #[command(flatten)]
@@ -96,6 +103,7 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     args.criterion.check(&components, &args.covariance)?;
     let mut options = fit::em_options(&args.em, &args.engine, components[0]);
     options.init = args.init.clone();
+    options.rule = FitRule { noise: args.noise.options()?, ..args.objective.rule() };
     options.validate()?;
     let work = |shape, precision| {
         let (components, options) = (&components, &options);
@@ -173,8 +181,9 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         let Candidate { outcome, .. } = candidates.swap_remove(at);
         let Ok(found) = outcome else { unreachable!("the best candidate has a fit") };
         let feature_names = data.names().map(<[String]>::to_vec);
-        let (fit, storage) = (Some(found.summary), Some(found.storage));
-        output::write_model(path, &ModelFile { feature_names, fit, storage, ..ModelFile::from(found.mixture) })?;
+        let (fit, storage, noise) = (Some(found.summary), Some(found.storage), found.noise);
+        let model = ModelFile { feature_names, fit, storage, noise, ..ModelFile::from(found.mixture) };
+        output::write_model(path, &model)?;
     }
     match &args.output {
         Some(path) if is_stdio(path) => console.note(|| text),

@@ -24,7 +24,7 @@ pub(crate) struct ShowArgs {
 }
 
 pub(crate) fn run(args: &ShowArgs, console: &Console) -> anyhow::Result<()> {
-    let model = input::model(&args.model)?;
+    let model = input::any_model(&args.model)?;
     let mut text = render::mixture(&model, args.all, console.colour);
     if let Some(clusters) = &model.clusters {
         text += &format!("\n{}", render::clusters(clusters));

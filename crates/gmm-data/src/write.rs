@@ -13,6 +13,8 @@ use crate::{FileError, Format, Problem, Table, atomic, columnar, memory, npy, te
 pub enum Column<'a> {
     /// Integers, such as component indices.
     Labels(&'a [u32]),
+    /// Integers that may be negative, such as component indices with -1 for noise.
+    Signed(&'a [i32]),
     /// Floating-point values.
     Values(&'a [f64]),
 }

@@ -6,7 +6,8 @@ use common::golden;
 use gmm_data::{FileError, ModelFile, model_to_json, model_to_safetensors, read_model, read_model_bytes, write_model};
 use gmm_model::bayes::{BayesPrior, WeightPrior};
 use gmm_model::{
-    CovarianceType, Covariances, FitSummary, Mixture, OutlierThreshold, Precision, PriorScale, RowStorage,
+    CovarianceType, Covariances, FitSummary, Mixture, Noise, NoiseRegion, NoiseRotation, OutlierThreshold, Precision,
+    PriorScale, RowStorage,
 };
 use ndarray::{Array3, array};
 
@@ -31,6 +32,12 @@ fn fit() -> FitSummary {
     }
 }
 
+fn noise() -> Noise {
+    let rotation = NoiseRotation { centre: vec![1.0 / 3.0; 3], axes: vec![vec![1.0 / 3.0, -0.0, 1e-300]; 3] };
+    let region = NoiseRegion { lower: vec![-1.0; 3], upper: vec![0.1, 0.2, 0.1 + 0.2], rotation: Some(rotation) };
+    Noise::new(1.0 / 3.0, region).unwrap()
+}
+
 fn models() -> Vec<ModelFile> {
     let tiny = f64::MIN_POSITIVE / 4.0;
     let means = array![[-0.0, tiny, 1e300], [1.0 / 3.0, -1e-300, f64::MAX]];
@@ -52,6 +59,7 @@ fn models() -> Vec<ModelFile> {
         outliers: Some(OutlierThreshold { log_density: -7.0 / 3.0, contamination: Some(0.1), level: None }),
         clusters: Some(vec![1, 0]),
         posterior: None,
+        noise: Some(noise()),
     })
     .collect()
 }
@@ -90,8 +98,8 @@ fn every_kind_comes_back_bit_for_bit_from_either_form() {
 #[test]
 fn the_json_has_a_row_per_line() {
     let mut model = models().remove(2);
-    let ModelFile { fit, storage, trace, outliers, clusters, .. } = &mut model;
-    (*fit, *storage, *trace, *outliers, *clusters) = (None, None, Vec::new(), None, None);
+    let ModelFile { fit, storage, trace, outliers, clusters, noise, .. } = &mut model;
+    (*fit, *storage, *trace, *outliers, *clusters, *noise) = (None, None, Vec::new(), None, None, None);
     model.mixture = Mixture::new(
         array![0.25, 0.75],
         array![[0.5, 1.0], [2.0, -0.0]],
@@ -119,6 +127,21 @@ fn the_json_has_a_row_per_line() {
 }
 "#;
     assert_eq!(model_to_json(&model).unwrap(), want);
+}
+
+#[test]
+fn noise_that_does_not_fit_the_mixture_is_an_error_that_names_the_field() {
+    for change in [
+        |noise: &mut Noise| noise.weight = 1.5,
+        |noise: &mut Noise| noise.region.as_mut().unwrap().lower.truncate(2),
+        |noise: &mut Noise| noise.region.as_mut().unwrap().upper[1] = -1.0,
+        |noise: &mut Noise| noise.region.as_mut().unwrap().rotation.as_mut().unwrap().axes[2].clear(),
+    ] {
+        let mut model = models().remove(0);
+        change(model.noise.as_mut().unwrap());
+        let error = model_to_json(&model).unwrap_err();
+        assert!(error.to_string().contains("noise"), "{error}");
+    }
 }
 
 #[test]

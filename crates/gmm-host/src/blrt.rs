@@ -61,6 +61,7 @@ pub fn blrt(
     blrt: &BlrtOptions,
     observer: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<BlrtTest, Error> {
+    options.rule.refuse_noise("the bootstrapped likelihood ratio test")?;
     let k = null.mixture.n_components();
     let statistic = 2.0 * (alternative.log_likelihood - null.log_likelihood);
     let mut replicates = Vec::with_capacity(blrt.replicates);
@@ -72,7 +73,7 @@ pub fn blrt(
         let seed = Draws::for_purpose("blrt", blrt.seed, (attempt << 16) + k as u64).bits();
         match replicate(engine, null.mixture, alternative.mixture, options, (blrt.rows, seed)) {
             Ok(value) => replicates.push(value),
-            Err(error @ (Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. })) => {
+            Err(error) if error.is_numerical() => {
                 failed += 1;
                 if failed > 10 * blrt.replicates {
                     return Err(error);

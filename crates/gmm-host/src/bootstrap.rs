@@ -125,6 +125,7 @@ pub fn bootstrap(
     how: &BootstrapOptions,
     observer: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Bootstrap, Error> {
+    options.rule.refuse_noise("the bootstrap")?;
     if how.replicates < 2 {
         let must = "at least 2".to_owned();
         return Err(Error::Option { option: "replicates", value: how.replicates.to_string(), must });

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use gmm_model::bayes::Posterior;
-use gmm_model::{Mixture, ModelError, Precision, Statistics};
+use gmm_model::{Mixture, ModelError, Noise, Precision, Statistics};
 
 use crate::restarts::{FitState, Restart};
 use crate::rule::{Expectation, Rule};
@@ -127,6 +127,8 @@ pub struct EmRun {
     pub falls: Vec<(usize, f64)>,
     /// Iterations (from 1) whose M-step dropped components for lack of rows.
     pub drops: Vec<usize>,
+    /// The noise component, if the fit has one.
+    pub noise: Option<Noise>,
     /// Iterations that the engine made without the host ([`Passes::iterate`](crate::Passes::iterate)), and their time.
     pub on_device: Option<OnDevice>,
     /// How the engine chose its EM path, if [`EmOptions::autotune`] is set and it has several.
@@ -146,6 +148,7 @@ impl EmRun {
             empty: Vec::new(),
             falls: Vec::new(),
             drops: Vec::new(),
+            noise: None,
             on_device: None,
             tuning: None,
         }
@@ -180,6 +183,7 @@ impl EmRun {
         self.drops.extend_from_slice(&later.drops[self.drops.len()..]);
         self.empty.clone_from(&later.empty);
         self.tuning.clone_from(&later.tuning);
+        self.noise.clone_from(&later.noise);
         let Self { iterations, converged, finished, on_device, .. } = *later;
         (self.iterations, self.converged, self.finished, self.on_device) = (iterations, converged, finished, on_device);
     }
@@ -245,8 +249,14 @@ pub(crate) fn go_on(
     rule.prepare(&mut run).map_err(|source| singular(source, run.iterations))?;
     while run.iterations < options.max_iter && !run.converged && !run.finished {
         let iteration = run.iterations + 1;
-        let Expectation { statistics, objective } = rule.expectation(rows, &run, options)?;
+        let Expectation { statistics, objective, noise_weight } = rule.expectation(rows, &run, options)?;
         check(&statistics, iteration)?;
+        if let Some(noise) = &mut run.noise {
+            if statistics.weight.iter().sum::<f64>() <= f64::EPSILON * statistics.total_weight {
+                return Err(Error::AllNoise { iteration });
+            }
+            noise.weight = noise_weight;
+        }
         let (step, posterior) =
             rule.maximise(&statistics, options.reg_covar, &run).map_err(|source| singular(source, iteration))?;
         run.mixture = step.mixture;

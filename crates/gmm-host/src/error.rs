@@ -135,6 +135,14 @@ pub enum Error {
         /// The error that names component, column and pivot.
         source: ModelError,
     },
+    /// No row is left for the Gaussian components: all are noise.
+    #[error(
+        "iteration {iteration}: every row became noise; start with less noise, start elsewhere, or give a larger volume"
+    )]
+    AllNoise {
+        /// Iteration, from 1.
+        iteration: usize,
+    },
     /// A matrix is not positive definite, so it has no Cholesky factor.
     #[error(
         "the matrix is not positive definite: pivot {} of column {column}; drop constant or collinear columns, or add \
@@ -164,4 +172,11 @@ pub enum Error {
     /// The device does not exist, cannot be used, or failed.
     #[error("{0}")]
     Device(String),
+}
+
+impl Error {
+    /// Whether this is a numerical failure of one run of EM: other starts may succeed.
+    pub(crate) const fn is_numerical(&self) -> bool {
+        matches!(self, Self::Singular { .. } | Self::NotFinite { .. } | Self::Likelihood { .. } | Self::AllNoise { .. })
+    }
 }

@@ -55,7 +55,7 @@ pub fn loss(rows: &mut dyn Resident, fitted: &Mixture, options: &EmOptions) -> R
     let (fast, accurate) = match (one(true), one(false)) {
         (Ok(fast), Ok(accurate)) => (fast, accurate),
         // The fit itself succeeded: report NaN, not an error.
-        (Err(error), _) | (_, Err(error)) if is_numerical(&error) => {
+        (Err(error), _) | (_, Err(error)) if error.is_numerical() => {
             let none = f64::NAN;
             return Ok(Some(FastLoss { log_likelihood: none, weights: none, means: none, covariances: none }));
         }
@@ -85,10 +85,6 @@ pub fn loss(rows: &mut dyn Resident, fitted: &Mixture, options: &EmOptions) -> R
         means: (means / (k * d) as f64).sqrt(),
         covariances: (off / norm).sqrt(),
     }))
-}
-
-const fn is_numerical(error: &Error) -> bool {
-    matches!(error, Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. })
 }
 
 fn values(covariances: &Covariances) -> Box<dyn Iterator<Item = f64> + '_> {

@@ -8,17 +8,17 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use gmm_model::bayes::Posterior;
-use gmm_model::{CovarianceType, Criteria, FitSummary, MStepRule, Mixture, Precision, RowStorage};
+use gmm_model::{CovarianceType, Criteria, FitSummary, MStepRule, Mixture, Noise, Precision, RowStorage};
 use ndarray::Array2;
 
 use crate::em::{self, EmOptions, EmRun, Observer, OnDevice, RestartProgress};
 use crate::init::{Init, Start, StartReached};
+use crate::noise::{self, NoiseOutputs};
 use crate::restarts::{self, FitState};
 use crate::rule::{self, FitRule};
 use crate::shift::Sample;
 use crate::{
-    Data, Engine, Error, EvaluateOptions, Evaluation, FastLoss, Resident, Tuning, evaluate, fast, hold, memory, shift,
-    spikes,
+    Data, Engine, Error, EvaluateOptions, Evaluation, FastLoss, Resident, Tuning, fast, hold, memory, shift, spikes,
 };
 
 /// Options of a fit. Names and defaults are scikit-learn's.
@@ -132,6 +132,8 @@ pub struct Fit {
     pub mixture: Mixture,
     /// The posterior of a fit by variational Bayes; `mixture` is that of its means.
     pub posterior: Option<Posterior>,
+    /// The noise component, if [`FitRule::noise`] is set.
+    pub noise: Option<Noise>,
     /// The record of the fit that model files store.
     pub summary: FitSummary,
     /// How the rows were stored, for passes elsewhere ([`pass`](crate::pass())) that round as this fit did.
@@ -221,12 +223,15 @@ fn fit_data(
     let started = Instant::now();
     let all_rows = data.dim().0 as u64;
     let whole = data;
-    let present = data.without_absent_rows();
-    let data = present.as_ref().map_or(data, Data::from);
-    check(data, options)?;
+    let absent = data.without_absent_rows();
+    let present = absent.as_ref().map_or(data, Data::from);
+    check(present, options)?;
     // Labels are those of all rows, also of rows of weight 0.
     let (unlabelled, labelled) = rule::separate(engine, whole, options)?.unzip();
-    let data = unlabelled.as_ref().map_or(data, Data::Host);
+    let is_known = matches!(unlabelled, Some(None));
+    // If all rows are labelled, they are on the engine for what all rows decide, such as the prior.
+    let unlabelled = unlabelled.flatten();
+    let data = unlabelled.as_ref().map_or(present, Data::Host);
     let asked = options.precision.unwrap_or(data.precision());
     shift::check_weights(data, asked)?;
     let sample = Sample::of(data)?;
@@ -234,7 +239,9 @@ fn fit_data(
     let (mut rows, asked, precision) = hold::for_rule(data, engine, asked, &sample, &at, options)?;
     let mut warnings = regularisation(rows.as_mut(), &sample, &at, options.reg_covar)?;
     let FitOptions { covariance_type: kind, n_components: k, reg_covar, init_rows, .. } = *options;
-    let rule = rule::of_data(&options.rule, rows.as_mut(), &sample, &at, (kind, k, precision), labelled)?;
+    let mut rule =
+        rule::of_data(&options.rule, rows.as_mut(), &sample, &at, (kind, k, precision), (labelled, is_known))?;
+    rule.noise = noise::of_data(options, whole, present, data)?;
     let start = Start { data, shift: &at, kind, k, reg_covar, init_rows, rule: &rule };
     let mut starts = Vec::new();
     let at_once = match data {
@@ -266,18 +273,11 @@ fn fit_data(
         Some(posterior) => Some(rule.lower_bound(rows.as_mut(), posterior)?),
         None => None,
     };
-    // Evaluated about a median of the mixture's means, as in every later evaluation: so the saved model scores these
-    // data to the same bits.
-    let near = shift::of_mixture(&best.mixture);
-    let held_alike = precision == engine.precision(asked) && !shift::is_felt(&best.mixture, &near, precision);
-    let mut evaluation = if held_alike && rows.hold_about(&near)? {
-        rows.evaluate(&best.mixture, EvaluateOptions::default())?
-    } else {
-        // Freed first: the rows are never on the engine twice.
-        drop(rows);
-        evaluate::score(engine, &best.mixture, data, asked)?
+    let mut evaluation = match is_known {
+        true => Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 },
+        false => totals(rows, engine, &best, data, (asked, precision))?,
     };
-    rule.add_labelled(&mut evaluation, &best.mixture)?;
+    rule.add_labelled(&mut evaluation, &best.mixture, best.noise.as_ref())?;
     if evaluation.log_likelihood.is_nan() || evaluation.entropy.is_nan() {
         return Err(Error::Likelihood { iteration: best.iterations, value: f64::NAN });
     }
@@ -291,10 +291,36 @@ fn fit_data(
         rules: options.rule.lines(&rule),
         ..summary(&best, &evaluation, all_rows, (options, &rule.m_step), (engine.name(), stored.to_owned()))
     };
-    let (mixture, posterior, tuning) = (best.mixture, best.posterior, best.tuning);
+    let EmRun { mixture, posterior, noise, tuning, .. } = best;
     let elapsed = started.elapsed();
     let storage = RowStorage { precision, shift: at };
-    Ok(Fit { mixture, posterior, summary, storage, warnings, elapsed, on_device, tuning, fast, state, starts })
+    Ok(Fit { mixture, posterior, noise, summary, storage, warnings, elapsed, on_device, tuning, fast, state, starts })
+}
+
+/// The totals of the rows under the best mixture; `asked` is the precision for evaluating them, `precision` that in which
+/// they are stored.
+///
+/// Evaluated about a median of the mixture's means, as in every later evaluation: so the saved model scores these data to
+/// the same bits.
+fn totals(
+    mut rows: Box<dyn Resident>,
+    engine: &dyn Engine,
+    best: &EmRun,
+    data: Data<'_>,
+    (asked, precision): (Precision, Precision),
+) -> Result<Evaluation, Error> {
+    let (mixture, noise) = (&best.mixture, best.noise.as_ref());
+    let near = shift::of_mixture(mixture);
+    let held_alike = precision == engine.precision(asked) && !shift::is_felt(mixture, &near, precision);
+    if !(held_alike && rows.hold_about(&near)?) {
+        // Freed first: the rows are never on the engine twice.
+        drop(rows);
+        return noise::score(engine, mixture, noise, data, asked);
+    }
+    match noise {
+        None => rows.evaluate(mixture, EvaluateOptions::default()),
+        Some(noise) => noise::evaluate_rows(rows.as_mut(), data.weights(), mixture, noise, NoiseOutputs::default()),
+    }
 }
 
 /// The record of a run on `n_rows` rows under a rule; `place` are the names of engine and precision.
@@ -306,7 +332,8 @@ pub(crate) fn summary(
     place: (String, String),
 ) -> FitSummary {
     let Evaluation { log_likelihood, total_weight, entropy, .. } = *evaluation;
-    let criteria = Criteria::new(rule.n_parameters(&run.mixture), log_likelihood, total_weight, entropy);
+    let n_parameters = rule.n_parameters(&run.mixture) + run.noise.as_ref().map_or(0, |_| Noise::N_PARAMETERS);
+    let criteria = Criteria::new(n_parameters, log_likelihood, total_weight, entropy);
     FitSummary {
         log_likelihood,
         mean_log_likelihood: log_likelihood / total_weight,

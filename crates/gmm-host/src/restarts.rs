@@ -2,13 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use gmm_model::{Dataset, Draws, Precision};
+use gmm_model::{Dataset, Draws, Mixture, Precision};
 
 use crate::concurrent::{self, Jobs};
 use crate::em::{self, EmRun, Iteration, Observer, RestartProgress};
 use crate::fit::em_options;
 use crate::init::{self, Start, StartReached};
-use crate::{Data, Engine, Error, EvaluateOptions, FitOptions, Resident};
+use crate::noise::{self, NoiseOutputs, NoiseRule};
+use crate::rule::Rule;
+use crate::{Data, Engine, Error, EvaluateOptions, FitOptions, Init, Resident};
 
 /// One restart of a fit: a run of EM from a start of its own.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +59,11 @@ impl FitState {
                 return refuse("covariance_type", &kind, m.covariance_type().to_string());
             }
         }
+        if self.running.iter().chain(&self.best).any(|r| r.run.noise.is_some() != options.rule.noise.is_some()) {
+            let has = |is: bool| if is { "some" } else { "none" };
+            let is = options.rule.noise.is_some();
+            return refuse("noise", &has(is), has(!is).to_owned());
+        }
         if self.begun > restarts {
             return refuse("n_init", &options.n_init, format!("at least {}", self.begun));
         }
@@ -91,7 +98,7 @@ pub(crate) fn run_all(
     let FitState { mut begun, mut running, best } = from.adapted(options, rows.dim().1, restarts)?;
     let mut ended = Ended::default();
     if let Some(best) = best {
-        ended.best = Some((score(rows, &best.run, restarts)?, best));
+        ended.best = Some((score(rows, &best.run, start.rule, restarts)?, best));
     }
     while running.is_some() || begun < restarts {
         let attempt = running.take().map_or_else(
@@ -105,7 +112,7 @@ pub(crate) fn run_all(
             let best = ended.best.as_ref().map(|(_, best)| best);
             let progress = RestartProgress { index, begun, empty_at_start, best };
             let run = em::go_on(rows, run, &em, start.rule, progress, observer)?;
-            Ok((score(rows, &run, restarts)?, Restart { index, empty_at_start, run }))
+            Ok((score(rows, &run, start.rule, restarts)?, Restart { index, empty_at_start, run }))
         });
         if let Ok((_, Restart { index, run, .. })) = &attempt {
             starts.push(StartReached::of(run, *index, options.init.name()));
@@ -135,7 +142,7 @@ impl Ended {
         let (score, restart) = match attempt {
             Ok(ended) => ended,
             // A numerical failure of one restart does not end the others.
-            Err(error @ (Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. })) => {
+            Err(error) if error.is_numerical() => {
                 self.failure.get_or_insert(error);
                 return Ok(ControlFlow::Continue(()));
             }
@@ -193,7 +200,7 @@ pub(crate) fn run_concurrently(
                 let progress = RestartProgress { index, begun: index + 1, empty_at_start, best: None };
                 let run = em::go_on(rows.as_mut(), run, &em, rule, progress, observer)?;
                 reached.push(StartReached::of(&run, index, options.init.name()));
-                Ok((score(rows.as_mut(), &run, count)?, Restart { index, empty_at_start, run }))
+                Ok((score(rows.as_mut(), &run, rule, count)?, Restart { index, empty_at_start, run }))
             };
             (attempt(), reached)
         },
@@ -235,21 +242,51 @@ fn begin(
 ) -> Result<Restart, Error> {
     let mut draws = Draws::for_purpose("fit", options.seed, index as u64);
     let before = starts.len();
-    let begun = init::reached(rows, start, &options.init, &mut draws, starts);
+    let begun = match &start.rule.noise {
+        None => init::reached(rows, start, &options.init, &mut draws, starts),
+        Some(noise) => beside(rows, start, noise, &options.init, (&mut draws, &mut *starts)),
+    };
     starts[before..].iter_mut().for_each(|one| one.restart = index);
     let (mixture, empty_at_start) = begun?;
-    Ok(Restart { index, empty_at_start, run: EmRun::new(mixture) })
+    let noise = start.rule.noise.as_ref().map(|noise| noise.start.clone());
+    Ok(Restart { index, empty_at_start, run: EmRun { noise, ..EmRun::new(mixture) } })
+}
+
+/// The first mixture of a restart with noise, found on the rows that are not noise at the start.
+///
+/// # Errors
+/// As for [`init::start`].
+fn beside(
+    rows: &mut dyn Resident,
+    start: Start<'_>,
+    noise: &NoiseRule,
+    init: &Init,
+    (draws, starts): (&mut Draws, &mut Vec<StartReached>),
+) -> Result<(Mixture, usize), Error> {
+    let rule = &Rule { noise: None, ..start.rule.clone() };
+    let Some(clear) = noise.clear.as_deref().filter(|_| !matches!(init, Init::Given(_))) else {
+        return init::reached(rows, Start { rule, ..start }, init, draws, starts);
+    };
+    let data = noise.clear_rows(clear, start.data)?;
+    let mut some = rows.sample(clear, data.weights())?;
+    init::reached(some.as_mut(), Start { data: Data::Host(&data), rule, ..start }, init, draws, starts)
 }
 
 /// By what restarts are compared: the log-likelihood at the last E-step.
 ///
 /// # Errors
 /// As for [`Evaluate::evaluate`](crate::Evaluate::evaluate).
-fn score(rows: &mut dyn Resident, run: &EmRun, restarts: usize) -> Result<f64, Error> {
+fn score(rows: &mut dyn Resident, run: &EmRun, rule: &Rule, restarts: usize) -> Result<f64, Error> {
     match run.trace.last() {
         Some(&mean) => Ok(mean),
         None if restarts == 1 => Ok(0.0),
         // No iterations: compare the initial mixtures.
-        None => Ok(rows.evaluate(&run.mixture, EvaluateOptions::default())?.log_likelihood),
+        None => Ok(match &run.noise {
+            None => rows.evaluate(&run.mixture, EvaluateOptions::default())?.log_likelihood,
+            Some(noise) => {
+                let weights = rule.noise.as_ref().and_then(|noise| noise.weights.as_deref());
+                noise::evaluate_rows(rows, weights, &run.mixture, noise, NoiseOutputs::default())?.log_likelihood
+            }
+        }),
     }
 }

@@ -47,7 +47,11 @@ pub fn select<'a>(
     let data = data.into();
     // One tree for all candidates.
     let most = components.iter().copied().max().unwrap_or(1);
-    let init = options.init.with_tree(data, most, options.init_rows, options.seed)?;
+    // With noise each candidate makes one of the rows that are not noise at the start.
+    let init = match options.rule.noise {
+        None => options.init.with_tree(data, most, options.init_rows, options.seed)?,
+        Some(_) => options.init.clone(),
+    };
     let options = &FitOptions { init, ..options.clone() };
     let all: Vec<(CovarianceType, usize)> =
         kinds.iter().flat_map(|&kind| components.iter().map(move |&k| (kind, k))).collect();
@@ -103,12 +107,13 @@ pub fn select<'a>(
 
 /// Whether an error concerns only its own candidate.
 const fn is_own(error: &Error) -> bool {
-    use Error::{CovarianceMemory, Likelihood, Memory, NotFinite, Singular, TooFewRows};
+    use Error::{AllNoise, CovarianceMemory, Likelihood, Memory, NotFinite, Singular, TooFewRows};
     matches!(
         error,
         Singular { .. }
             | NotFinite { .. }
             | Likelihood { .. }
+            | AllNoise { .. }
             | TooFewRows { .. }
             | Memory { .. }
             | CovarianceMemory { .. }

@@ -4,10 +4,11 @@
 //! With the same [`RowStorage`], start, thread count and instruction set, this gives the bits of a
 //! [`fit`](crate::fit()) on the CPU engine of a data set with those parts.
 
-use gmm_model::{MStep, Mixture, Precision, RowStorage, Statistics, StatisticsError, m_step};
+use gmm_model::{MStep, Mixture, Precision, RowStorage, Statistics, StatisticsError, m_step_with};
 
 use crate::em::{check, singular};
 use crate::engine::check_features;
+use crate::rule::{self, FitRule};
 use crate::{Data, Engine, Error, Resident, shift};
 
 /// Rows that stay on an engine for many passes.
@@ -99,7 +100,7 @@ pub fn storage(mixture: &Mixture, precision: Precision) -> RowStorage {
 }
 
 /// The M-step: the mixture that maximises the expected log-likelihood under `statistics`, which must come from passes
-/// under `previous`. Empty components keep the mean and covariance that they have there: see [`m_step`].
+/// under `previous`. Empty components keep the mean and covariance that they have there: see [`m_step`](gmm_model::m_step()).
 ///
 /// # Errors
 /// [`Error::Statistics`] if the statistics do not come from `previous`: they have another kind, shape or centres,
@@ -107,6 +108,29 @@ pub fn storage(mixture: &Mixture, precision: Precision) -> RowStorage {
 /// [`Error::NotFinite`] and [`Error::Likelihood`] if the statistics are not finite; [`Error::Singular`] if a covariance
 /// is not positive definite; [`Error::Model`] if `reg_covar` is negative or not finite.
 pub fn maximise(statistics: &Statistics, reg_covar: f64, previous: &Mixture) -> Result<MStep, Error> {
+    Ok(maximise_with(&FitRule::none(), statistics, reg_covar, previous)?.0)
+}
+
+/// As [`maximise`], under a rule: the prior and the relative floors are made from the moments of all rows, which the
+/// statistics contain. Returns also the logarithm of the prior density at `previous`, 0 without a prior: the passes of such
+/// a fit maximise the log-likelihood plus this.
+///
+/// The result is that of a fit within rounding. For spherical covariances a relative floor is a fraction of the variance
+/// averaged over the columns.
+///
+/// # Errors
+/// As for [`maximise`]; [`Error::Option`] if the rule has labels or noise, which need the rows.
+pub fn maximise_with(
+    rule: &FitRule,
+    statistics: &Statistics,
+    reg_covar: f64,
+    previous: &Mixture,
+) -> Result<(MStep, f64), Error> {
+    rule.refuse_noise("an M-step from statistics, which lack the rows")?;
+    if rule.labels.is_some() {
+        let must = "left out for an M-step from statistics, which lack the rows".to_owned();
+        return Err(Error::Option { option: "labels", value: "given".to_owned(), must });
+    }
     // Adding checks kind, shape, centres and mixture.
     let mut of_previous = Statistics::of_no_rows(previous);
     of_previous.add(statistics).map_err(|error| match error {
@@ -114,5 +138,7 @@ pub fn maximise(statistics: &Statistics, reg_covar: f64, previous: &Mixture) -> 
         other => other,
     })?;
     check(statistics, 1)?;
-    m_step(statistics, reg_covar, Some(previous)).map_err(|error| singular(error, 1))
+    let rule = rule::of_statistics(rule, statistics)?;
+    let step = m_step_with(&rule, statistics, reg_covar, Some(previous)).map_err(|error| singular(error, 1))?;
+    Ok((step, rule.log_prior(previous)))
 }

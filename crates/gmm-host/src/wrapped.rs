@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
-use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, Statistics};
+use gmm_model::{CovarianceType, Dataset, Mixture, Noise, Precision, PrecisionMixture, Statistics};
 use ndarray::{Array2, ArrayView2, ArrayView3};
 
 use crate::data::DeviceRows;
 use crate::em::{EmOptions, EmRun};
 use crate::engine::{ComponentColumns, DeviceInput, Evaluate, Passes, Seeding};
 use crate::init::{LloydPasses, RowDraw, WeighedRows};
+use crate::noise::NoisePass;
 use crate::products::Multiplier;
 use crate::{
     DeviceColumn, DeviceData, DeviceOutputs, Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident,
@@ -172,6 +173,11 @@ impl<H: Hooks + 'static> Passes for Rows<H> {
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
         let statistics = self.next()?.pass(mixture)?;
         self.hooks.passed(statistics)
+    }
+
+    fn pass_beside(&mut self, mixture: &Mixture, noise: &Noise) -> Result<Option<NoisePass>, Error> {
+        let Some(NoisePass { statistics, count }) = self.next()?.pass_beside(mixture, noise)? else { return Ok(None) };
+        Ok(Some(NoisePass { statistics: self.hooks.passed(statistics)?, count }))
     }
 
     fn expectation(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {

@@ -138,7 +138,7 @@ fn the_region_of_one_gaussian_is_that_of_the_chi_square_distribution() {
     let covariance = array![[2.0, 0.5], [0.5, 1.0]];
     let m = Mixture::new(array![1.0], array![[1.0, -1.0]], Covariances::Tied(covariance)).unwrap();
     for level in [0.5, 0.9, 0.99] {
-        let found = threshold_of_region(&ReferenceEngine, &m, level, 3).unwrap();
+        let found = threshold_of_region(&ReferenceEngine, &m, None, level, 3).unwrap();
         let alpha: f64 = 1.0 - level;
         let expected = m.log_normalizer(0) + alpha.ln();
         // The standard error of a share α of 2¹⁷ rows, relative to α.
@@ -147,6 +147,6 @@ fn the_region_of_one_gaussian_is_that_of_the_chi_square_distribution() {
         assert_eq!((found.level, found.contamination), (Some(level), None));
     }
     for wrong in [0.4, 1.0, -1.0, f64::NAN] {
-        assert!(threshold_of_region(&ReferenceEngine, &m, wrong, 0).is_err(), "{wrong}");
+        assert!(threshold_of_region(&ReferenceEngine, &m, None, wrong, 0).is_err(), "{wrong}");
     }
 }

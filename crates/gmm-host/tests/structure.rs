@@ -177,3 +177,26 @@ fn rows_of_another_width_are_refused() {
     let tree = agglomerate(&mixture, PairDistance::Kl).unwrap();
     assert!(along(&cpu(), &mixture, &tree, &narrow, Precision::F64).is_err());
 }
+
+#[test]
+fn the_number_of_threads_changes_no_bit_of_a_combination() {
+    let (mixture, rows) = overlapping(5, 9000, CovarianceType::Diag);
+    let data = Dataset::new(rows.clone()).unwrap();
+    let r = reference::responsibilities(&mixture, rows.view());
+    for by in [CombineBy::Entropy, CombineBy::Demp] {
+        let of = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| combine(&CpuEngine::new(1).unwrap(), &mixture, &data, Precision::F64, by).unwrap())
+        };
+        let one = of(1);
+        assert!([2, 3, 7].into_iter().all(|threads| of(threads) == one), "{by}");
+        let mut whole = Combining::new(5, by);
+        while !whole.is_done() {
+            whole.add(r.view(), None).unwrap();
+            whole.end_pass().unwrap();
+        }
+        let whole = whole.finish();
+        close(&one.entropy, &whole.entropy, 1e-11);
+        assert_eq!(one.tree.clusters(2).unwrap(), whole.tree.clusters(2).unwrap());
+    }
+}

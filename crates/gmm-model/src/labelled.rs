@@ -51,6 +51,11 @@ impl LabelledRows {
         self.groups.iter().enumerate().filter_map(|(c, rows)| Some((c, rows.as_ref()?)))
     }
 
+    /// The total weight of the labelled rows.
+    pub fn total_weight(&self) -> f64 {
+        self.groups().map(|(_, rows)| rows.total_weight).sum()
+    }
+
     /// The statistics of all labelled rows under `mixture`, about its means. The log-likelihood is that of row and
     /// label: `Σ w ln(w_c N(x | μ_c, Σ_c))`.
     ///

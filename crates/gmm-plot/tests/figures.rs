@@ -90,7 +90,16 @@ fn fitted(mixture: &Mixture, data: &Dataset, columns: &[usize], names: &[&str]) 
     let drawn = drawn(data.n_rows(), points_of(columns.len()), 0);
     let responsibilities = reference::responsibilities(mixture, data.rows().select_rows(&drawn).to_f64().view());
     let note = format!("rows.csv, {} rows; ellipses: 1 and 2 standard deviations", data.n_rows());
-    fit(&Fit { mixture, data, drawn: &drawn, responsibilities: responsibilities.view(), columns, names: &names, note })
+    fit(&Fit {
+        mixture,
+        data,
+        drawn: &drawn,
+        responsibilities: responsibilities.view(),
+        columns,
+        names: &names,
+        note,
+        noise: None,
+    })
 }
 
 /// A mixture and rows sampled from it.

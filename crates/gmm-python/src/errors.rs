@@ -23,6 +23,7 @@ pub(crate) fn raise(py: Python<'_>, error: impl Into<Error>) -> PyErr {
         | Error::Singular { .. }
         | Error::NotFinite { .. }
         | Error::Likelihood { .. }
+        | Error::AllNoise { .. }
         | Error::Undefined { .. } => "NumericalError",
         Error::Device(_) => "DeviceError",
         Error::Interrupted { .. } => return PyKeyboardInterrupt::new_err(error.to_string()),

@@ -10,9 +10,11 @@ use pyo3::types::PyDict;
 use crate::errors::{raise, raise_file, with_class};
 use crate::fit;
 use crate::given::Given;
+use crate::options::noise_of;
 
 /// The content of a model file: the arrays of a fit, `covariance_type`, `feature_names` or None, `record`, the summary of
-/// the fit as JSON, or None, and `outliers`, `(log_density, contamination, level)` or None.
+/// the fit as JSON, or None, `outliers`, `(log_density, contamination, level)` or None, `clusters`, the cluster of each
+/// component, or None, and `noise` as JSON, or None.
 #[pyfunction]
 pub(crate) fn read_model(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     let file = py.detach(|| gmm_data::read_model(&path)).map_err(|error| raise_file(py, &error))?;
@@ -21,13 +23,16 @@ pub(crate) fn read_model(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, Py
     out.set_item("feature_names", file.feature_names)?;
     out.set_item("record", file.fit.as_ref().map(record))?;
     out.set_item("outliers", file.outliers.map(|found| (found.log_density, found.contamination, found.level)))?;
+    out.set_item("clusters", file.clusters)?;
+    out.set_item("noise", file.noise.as_ref().map(fit::in_json))?;
     Ok(out)
 }
 
-/// Writes a model file, JSON or safetensors depending on the extension. `record` and `outliers` have the form returned
-/// by [`read_model`].
+/// Writes a model file, JSON or safetensors depending on the extension. `record`, `outliers`, `clusters` and `noise`
+/// have the form returned by [`read_model`].
 #[pyfunction]
-#[pyo3(signature = (path, given, feature_names=None, record=None, outliers=None))]
+#[pyo3(signature = (path, given, feature_names=None, record=None, outliers=None, clusters=None, noise=None))]
+#[expect(clippy::too_many_arguments, reason = "each is an argument in Python")]
 pub(crate) fn write_model(
     py: Python<'_>,
     path: PathBuf,
@@ -35,13 +40,16 @@ pub(crate) fn write_model(
     feature_names: Option<Vec<String>>,
     record: Option<&str>,
     outliers: Option<(f64, Option<f64>, Option<f64>)>,
+    clusters: Option<Vec<usize>>,
+    noise: Option<&str>,
 ) -> PyResult<()> {
     let mixture = given.mixture().map_err(|error| raise(py, error))?;
     let fit = record.map(serde_json::from_str::<FitSummary>).transpose();
     let fit = fit.map_err(|error| with_class(py, "ParameterError", format!("the record of the fit: {error}")))?;
     let outliers =
         outliers.map(|(log_density, contamination, level)| OutlierThreshold { log_density, contamination, level });
-    let file = ModelFile { feature_names, fit, outliers, ..ModelFile::from(mixture) };
+    let noise = noise.map(|text| noise_of(py, text)).transpose()?;
+    let file = ModelFile { feature_names, fit, outliers, clusters, noise, ..ModelFile::from(mixture) };
     py.detach(|| gmm_data::write_model(&path, &file)).map_err(|error| raise_file(py, &error))
 }
 

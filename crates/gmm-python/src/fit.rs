@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use gmm_host::{Error, FastLoss, Fit, FitOptions, Init, Iteration, Warning, Work, fit_observed};
-use gmm_model::{CovarianceType, Mixture};
+use gmm_model::{CovarianceType, Mixture, Noise};
 use numpy::{IntoPyArray, PyReadonlyArray1, PyReadonlyArrayDyn};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyString};
@@ -89,8 +89,9 @@ pub(crate) fn start(init: &Bound<'_, PyAny>, kind: CovarianceType) -> PyResult<I
 }
 
 pub(crate) fn as_dict<'py>(py: Python<'py>, fit: Fit) -> PyResult<Bound<'py, PyDict>> {
-    let Fit { mixture, summary, warnings, fast, storage, .. } = fit;
+    let Fit { mixture, noise, summary, warnings, fast, storage, .. } = fit;
     let out = arrays(py, &mixture)?;
+    out.set_item("noise", noise.as_ref().map(in_json))?;
     out.set_item("record", record(&summary))?;
     out.set_item("log_likelihood", summary.log_likelihood)?;
     out.set_item("iterations", summary.iterations)?;
@@ -107,6 +108,11 @@ pub(crate) fn as_dict<'py>(py: Python<'py>, fit: Fit) -> PyResult<Bound<'py, PyD
     let warnings = told(&warnings, summary.tol);
     out.set_item("warnings", warnings)?;
     Ok(out)
+}
+
+/// Noise as JSON, in the form of a model file.
+pub(crate) fn in_json(noise: &Noise) -> String {
+    serde_json::to_string(noise).expect("a plain structure")
 }
 
 /// Name and text of each warning. Only the largest fall of the likelihood is reported, with the number of falls. A fall

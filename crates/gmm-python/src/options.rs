@@ -3,12 +3,15 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use gmm_host::{Device, FitOptions, FitRule, Floor, Init, Prior, default_threads};
-use gmm_model::{CovarianceType, Precision, Starved};
-use numpy::PyReadonlyArray1;
+use gmm_host::{
+    Device, FitOptions, FitRule, Floor, Init, NoiseOptions, NoiseStart, Prior, PriorParts, default_threads,
+};
+use gmm_model::{CovarianceType, FixedParts, Noise, Precision, PriorScale, Starved};
+use numpy::{PyReadonlyArray1, PyReadonlyArrayDyn};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
-use crate::errors::raise;
+use crate::errors::{raise, with_class};
 
 /// Where to compute: `{"device": str, "threads": int, "precision": str | None}`. The precision `fast` is `f32` with
 /// [`FitOptions::fast`], which permits fp16 iterations.
@@ -80,22 +83,77 @@ impl<'py> FromPyObject<'_, 'py> for Fitting {
     }
 }
 
-/// What a fit does beyond maximum likelihood: `{"prior": "conjugate" | None, "floor": float, "floor_relative": float,
-/// "drop_starved": float | None, "labels": int64 of shape (n,) | None}`; a negative label is unknown.
+/// What a fit does beyond maximum likelihood: `{"prior": "conjugate" | dict | None, "floor": float, "floor_relative": float,
+/// "drop_starved": float | None, "labels": int64 of shape (n,) | None, "fixed": (list, list, list), "shared": list of
+/// lists, "noise": dict | None}`; a negative label is unknown.
 fn rule(from: &Bound<'_, PyAny>) -> PyResult<FitRule> {
     let labels = from.get_item("labels")?.extract::<Option<PyReadonlyArray1<'_, i64>>>()?;
     let label = |label: &i64| usize::try_from(*label).ok();
+    let (weights, means, covariances) = from.get_item("fixed")?.extract()?;
     let starved = from.get_item("drop_starved")?.extract::<Option<f64>>()?;
     Ok(FitRule {
-        prior: if from.get_item("prior")?.is_none() { Prior::None } else { Prior::Conjugate },
+        bayes: None,
+        prior: prior(&from.get_item("prior")?)?,
         floor: Floor {
             absolute: from.get_item("floor")?.extract()?,
             relative: from.get_item("floor_relative")?.extract()?,
         },
         starved: starved.map(|min_count| Starved { min_count, ..Starved::default() }),
         labels: labels.map(|all| Arc::new(all.as_array().iter().map(label).collect())),
-        ..FitRule::none()
+        fixed: FixedParts { weights, means, covariances },
+        shared: from.get_item("shared")?.extract()?,
+        noise: noise(&from.get_item("noise")?)?,
     })
+}
+
+/// `None`, `"conjugate"`, or a dictionary of the parts that replace those of the default.
+fn prior(from: &Bound<'_, PyAny>) -> PyResult<Prior> {
+    if from.is_none() {
+        return Ok(Prior::None);
+    }
+    let Ok(parts) = from.cast::<PyDict>() else { return Ok(Prior::Conjugate) };
+    let number = |name: &str| parts.get_item(name)?.map(|v| v.extract::<f64>()).transpose();
+    let array = |name: &str| {
+        let given = parts.get_item(name)?.map(|v| v.extract::<PyReadonlyArrayDyn<'_, f64>>()).transpose()?;
+        Ok::<_, PyErr>(given.map(|array| array.as_array().to_owned()))
+    };
+    let scale = array("scale")?.map(|scale| match scale.ndim() {
+        0 => PriorScale::Variance(scale.first().copied().unwrap_or(f64::NAN)),
+        1 => PriorScale::Variances(scale.into_dimensionality().expect("one axis")),
+        _ => PriorScale::Matrix(scale.into_dimensionality().expect("two axes, as `gmm_rs` checks")),
+    });
+    Ok(Prior::Parts(Box::new(PriorParts {
+        mean: array("mean")?.map(|mean| mean.into_dimensionality().expect("one axis, as `gmm_rs` checks")),
+        shrinkage: number("shrinkage")?,
+        degrees_of_freedom: number("degrees_of_freedom")?,
+        scale,
+        concentration: number("concentration")?,
+    })))
+}
+
+/// `{"start": None | float | bool of shape (n,) | str, "log_volume": float | None}`, where a str is the JSON of fitted
+/// noise; or `None`.
+fn noise(from: &Bound<'_, PyAny>) -> PyResult<Option<NoiseOptions>> {
+    if from.is_none() {
+        return Ok(None);
+    }
+    let given = from.get_item("start")?;
+    let start = if given.is_none() {
+        NoiseStart::Cleaned
+    } else if let Ok(share) = given.extract::<f64>() {
+        NoiseStart::Share(share)
+    } else if let Ok(text) = given.extract::<String>() {
+        NoiseStart::Given(Box::new(noise_of(from.py(), &text)?))
+    } else {
+        let rows: PyReadonlyArray1<'_, bool> = given.extract()?;
+        NoiseStart::Rows(Arc::new(rows.as_array().to_vec()))
+    };
+    Ok(Some(NoiseOptions { start, log_volume: from.get_item("log_volume")?.extract()? }))
+}
+
+/// Noise from its JSON.
+pub(crate) fn noise_of(py: Python<'_>, text: &str) -> PyResult<Noise> {
+    serde_json::from_str(text).map_err(|error| with_class(py, "ParameterError", format!("the noise: {error}")))
 }
 
 /// A covariance type, given by name.

@@ -132,7 +132,7 @@ pub(crate) fn outlier_threshold(
 pub(crate) fn region_threshold(py: Python<'_>, given: Given, level: f64, seed: u64, place: Execution) -> PyResult<f64> {
     let found = py.detach(|| -> Result<_, Error> {
         let opened = engines::open(&Execution { device: gmm_host::Device::Cpu, ..place })?;
-        threshold_of_region(opened.engine.as_ref(), &given.mixture()?, level, seed)
+        threshold_of_region(opened.engine.as_ref(), &given.mixture()?, None, level, seed)
     });
     Ok(found.map_err(|error| raise(py, error))?.log_density)
 }

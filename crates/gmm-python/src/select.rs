@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 
 use gmm_host::init::StartReached;
 use gmm_host::{Candidate, Choice, Chosen, Error, FitOptions, Iteration, TestOptions, Work};
+use gmm_model::Noise;
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -46,7 +47,7 @@ pub(crate) fn select<'py>(
     let kinds: Vec<_> = kinds.into_iter().map(|kind| kind.0).collect();
     let rows = Rows::new(rows, weights)?;
     let (shape, given, is_on_gpu) = (rows.dim(), rows.precision(), rows.is_on_gpu());
-    let (_, d) = shape;
+    let ((_, d), has_noise) = (shape, options.rule.noise.is_some());
     let (unchecked, owner) = rows.split();
     let done = supervise(py, owner, follow, move |line| -> Result<(Chosen, Vec<Candidate>), Error> {
         options.validate()?;
@@ -79,7 +80,7 @@ pub(crate) fn select<'py>(
     })?;
     let (Chosen { best, labels_icl, tests }, mut found) = done.map_err(|error| raise(py, error))?;
     let out = PyDict::new(py);
-    let candidates = found.iter().map(|candidate| about(py, candidate, d)).collect::<PyResult<Vec<_>>>()?;
+    let candidates = found.iter().map(|candidate| about(py, candidate, d, has_noise)).collect::<PyResult<Vec<_>>>()?;
     out.set_item("candidates", PyList::new(py, candidates)?)?;
     out.set_item("best", best)?;
     out.set_item("labels_icl", labels_icl)?;
@@ -92,13 +93,14 @@ pub(crate) fn select<'py>(
 }
 
 /// The dictionary of one candidate, for data with `d` columns.
-fn about<'py>(py: Python<'py>, candidate: &Candidate, d: usize) -> PyResult<Bound<'py, PyDict>> {
+fn about<'py>(py: Python<'py>, candidate: &Candidate, d: usize, has_noise: bool) -> PyResult<Bound<'py, PyDict>> {
     let Candidate { k, kind, outcome } = candidate;
     let out = PyDict::new(py);
     out.set_item("n_components", k)?;
     out.set_item("covariance_type", kind.name())?;
     // As `Mixture::n_parameters`, but also for a candidate without a mixture.
-    out.set_item("n_parameters", kind.free_parameters(*k, d) + k * d + k - 1)?;
+    let noise = if has_noise { Noise::N_PARAMETERS } else { 0 };
+    out.set_item("n_parameters", kind.free_parameters(*k, d) + k * d + k - 1 + noise)?;
     match outcome {
         Ok(fit) => {
             out.set_item("record", record(&fit.summary))?;

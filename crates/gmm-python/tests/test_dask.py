@@ -256,7 +256,7 @@ def test_what_does_not_match_is_an_error():
         estimator().fit(X, sample_weight=w)
     with pytest.raises(ParameterError, match="'fast'"):
         estimator(precision="fast").fit(X)
-    with pytest.raises(ParameterError, match="a fit on a cluster maximises the likelihood: prior, floor"):
+    with pytest.raises(ParameterError, match="a fit on a cluster maximises the likelihood: prior must"):
         estimator(prior="conjugate").fit(X)
     with pytest.raises(DataError, match="Expected 2D array, got 1D"):
         estimator().fit(X[:, 0])

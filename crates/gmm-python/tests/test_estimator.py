@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
 
 from gmm_rs.datasets import make_gmm
+from gmm_rs import _rules
 from gmm_rs.mixture import GaussianMixture
 
 
@@ -31,11 +32,11 @@ def test_scikit_learns_checks_for_every_kind(kind):
     assert [r["check_name"] for r in results if r["status"] in ("failed", "xfail")] == []
 
 
-def test_the_parameters_are_scikit_learns_and_ten_more():
+def test_the_parameters_are_scikit_learns_and_those_of_engines_and_rules():
     ours, theirs = GaussianMixture().get_params(), Original().get_params()
     assert {name: ours[name] for name in theirs} == theirs
     more = {"device", "precision", "n_jobs", "init_rows", "callback"}
-    rule = {"prior", "floor", "floor_relative", "drop_starved", "labels"}
+    rule = {*_rules.DEFAULTS, "labels"}
     assert set(ours) - set(theirs) == more | rule
 
 

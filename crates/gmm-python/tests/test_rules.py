@@ -115,7 +115,6 @@ def test_y_is_ignored_unless_labels_are_asked_for():
         (np.full(200, 0.5), "whole numbers"),
         (np.full(200, "a"), "whole numbers"),
         (np.full(200, -2), r"y\[0\] is -2"),
-        (np.zeros(200, dtype=int), "all rows labelled"),
     ],
     ids=str,
 )
@@ -143,3 +142,12 @@ REFUSED = dict.fromkeys(
 )
 def test_scikit_learns_checks_hold_with_a_rule(estimator, check):
     check(clone(estimator))
+
+
+def test_a_fit_of_labelled_rows_only_is_that_of_each_group():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    y = np.arange(60) % 2
+    model = GaussianMixture(2, labels="y", reg_covar=0, device="cpu").fit(X, y)
+    for c in range(2):
+        np.testing.assert_allclose(model.means_[c], X[y == c].mean(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(model.covariances_[c], np.cov(X[y == c].T, ddof=0), rtol=1e-10)

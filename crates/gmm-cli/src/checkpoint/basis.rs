@@ -1,8 +1,8 @@
 //! What the result of a fit depends on besides its state: options, data and engine. A resumed fit must have the same.
 
 use anyhow::Context;
-use gmm_host::{Device, Engine, Error, FitOptions, Init};
-use gmm_model::{CovarianceType, Dataset, Mixture, Precision};
+use gmm_host::{Device, EmRun, Engine, Error, FitOptions, Init, NoiseOptions, NoiseStart};
+use gmm_model::{CovarianceType, Dataset, Precision};
 use serde::{Deserialize, Serialize};
 
 use super::Saved;
@@ -53,6 +53,9 @@ pub(crate) struct FitRecord {
     autotune: bool,
     #[serde(default)]
     pub(crate) rule: RuleArgs,
+    /// The column of labels.
+    #[serde(default)]
+    pub(crate) labels: Option<String>,
 }
 
 impl FitRecord {
@@ -71,24 +74,30 @@ impl FitRecord {
             fast: options.fast,
             autotune: options.autotune,
             rule: RuleArgs::default(),
+            labels: None,
         }
     }
 
-    /// The same with a rule.
-    pub(crate) fn with_rule(self, rule: &RuleArgs) -> Self {
-        Self { rule: rule.clone(), ..self }
+    /// The same with a rule, and the column of labels.
+    pub(crate) fn with_rule(self, rule: &RuleArgs, labels: Option<&str>) -> Self {
+        Self { rule: rule.clone(), labels: labels.map(str::to_owned), ..self }
     }
 
-    /// The options. A fit that began with a given mixture gets `mixture` in its place: it is past its start.
+    /// The options. A fit that began with a given mixture gets that of `run` in its place, and its noise: it is past its start.
     ///
     /// # Errors
     /// Errors if a word is unknown, in a file of a later version.
-    pub(crate) fn options(&self, mixture: &Mixture) -> anyhow::Result<FitOptions> {
+    pub(crate) fn options(&self, run: &EmRun) -> anyhow::Result<FitOptions> {
         let precision: Option<Precision> = self.precision.as_deref().map(str::parse).transpose()?;
         let covariance_type: CovarianceType = self.covariance.parse()?;
+        let init = self.init.parse().unwrap_or_else(|_| Init::Given(Box::new(run.mixture.clone())));
+        let mut rule = self.rule.rule(covariance_type, self.k)?;
+        if let Some(noise) = run.noise.clone().filter(|_| rule.noise.is_none()) {
+            rule.noise = Some(NoiseOptions { start: NoiseStart::Given(Box::new(noise)), log_volume: None });
+        }
         Ok(FitOptions {
             covariance_type,
-            init: self.init.parse().unwrap_or_else(|_| Init::Given(Box::new(mixture.clone()))),
+            init,
             n_init: self.n_init,
             init_rows: self.init_rows,
             tol: self.tol,
@@ -98,13 +107,13 @@ impl FitRecord {
             precision,
             fast: self.fast,
             autotune: self.autotune,
-            rule: self.rule.rule(covariance_type, self.k)?,
+            rule,
             ..FitOptions::new(self.k)
         })
     }
 
     /// Each option that the result depends on, other than the limits: its identifier, its name, and its value.
-    fn words(&self) -> [(&'static str, &'static str, String); 8] {
+    fn words(&self) -> [(&'static str, &'static str, String); 9] {
         let rows = |rows: usize| if rows == usize::MAX { "all".to_owned() } else { rows.to_string() };
         let precision = if self.fast { Some("fast") } else { self.precision.as_deref() };
         [
@@ -116,16 +125,22 @@ impl FitRecord {
             ("seed", "--seed", self.seed.to_string()),
             ("precision", "--precision", precision.unwrap_or("that of the data").to_owned()),
             ("autotune", "--autotune", self.autotune.to_string()),
+            ("labels", "--labels", self.labels.clone().unwrap_or_else(|| "no column".to_owned())),
         ]
     }
 }
 
 impl Basis {
-    /// What a fit that begins now is made with. Cost: one read of the data.
+    /// What a fit that begins now is made with; `labels` are the known components. Cost: one read of the data.
     ///
     /// # Errors
     /// None for rows on the host.
-    pub(crate) fn new(fit: FitRecord, data: &Dataset, engine: &dyn Engine, threads: usize) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        fit: FitRecord,
+        (data, labels): (&Dataset, Option<&[Option<usize>]>),
+        engine: &dyn Engine,
+        threads: usize,
+    ) -> anyhow::Result<Self> {
         let (rows, columns) = data.rows().dim();
         Ok(Self {
             program: PROGRAM.to_owned(),
@@ -133,7 +148,7 @@ impl Basis {
             rows,
             columns,
             values: data.rows().precision().name().to_owned(),
-            fingerprint: fingerprint(data)?,
+            fingerprint: fingerprint(data, labels)?,
             engine: engine.name(),
             hardware: engine.description(),
             threads,
@@ -141,17 +156,17 @@ impl Basis {
     }
 }
 
-fn fingerprint(data: &Dataset) -> anyhow::Result<String> {
+fn fingerprint(data: &Dataset, labels: Option<&[Option<usize>]>) -> anyhow::Result<String> {
     let values = gmm_mcmc::fingerprint(data)?;
     // FNV-1a over the numbers.
-    let starts = data.parts().skip(1).map(|rows| rows.start as u64);
     let hashed = |hash: Option<u64>, start: u64| {
         Some((hash.unwrap_or(0xcbf2_9ce4_8422_2325) ^ start).wrapping_mul(0x100_0000_01b3))
     };
-    Ok(match starts.fold(None, hashed) {
-        Some(files) => format!("{values:016x}-{files:016x}"),
-        None => format!("{values:016x}"),
-    })
+    let files = data.parts().skip(1).map(|rows| rows.start as u64).fold(None, hashed);
+    let labels = labels.and_then(|all| all.iter().map(|c| c.map_or(0, |c| c as u64 + 1)).fold(None, hashed));
+    let further = files.map(|hash| format!("-{hash:016x}")).into_iter();
+    let further = further.chain(labels.map(|hash| format!("-labels-{hash:016x}")));
+    Ok(format!("{values:016x}{}", further.collect::<String>()))
 }
 
 impl Saved {
@@ -170,13 +185,13 @@ impl Saved {
         if asked.rule != RuleArgs::default() && asked.rule != self.basis.fit.rule {
             let file = self.display();
             let why = format!(
-                "{file} was made with another prior, floor, or fixed or shared parts: leave these options out, or begin a \
+                "{file} was made with another prior, floor, noise, or fixed or shared parts: leave these options out, or begin a \
                  new fit without --resume"
             );
             return Err(Failure::Usage(why).into());
         }
         let any = self.state.running.as_ref().or(self.state.best.as_ref()).expect("a checkpoint has a run");
-        let mut options = self.basis.fit.options(&any.run.mixture).with_context(|| self.display())?;
+        let mut options = self.basis.fit.options(&any.run).with_context(|| self.display())?;
         if is_given("n_init") {
             options.n_init = asked.n_init;
         }
@@ -226,8 +241,9 @@ impl Saved {
         }
         if was.fingerprint != now.fingerprint {
             let (was, now) = (&was.fingerprint, &now.fingerprint);
-            let why =
-                format!("{file} was made from other rows, weights or files (fingerprint {was}, not {now}): {again}");
+            let why = format!(
+                "{file} was made from other rows, weights, labels or files (fingerprint {was}, not {now}): {again}"
+            );
             return Err(Failure::BadData(why).into());
         }
         let machine = |basis: &Basis| format!("{} ({})", basis.engine, basis.hardware);

@@ -48,9 +48,9 @@ impl RestartRecord {
         Self { index: *index, empty_at_start: *empty_at_start, trace, falls, empty, drops }
     }
 
-    fn with(self, ModelFile { mixture, posterior, .. }: ModelFile) -> Restart {
+    fn with(self, ModelFile { mixture, posterior, noise, .. }: ModelFile) -> Restart {
         let Self { index, empty_at_start, trace, falls, empty, drops } = self;
-        let run = EmRun { posterior, trace, falls, empty, drops, ..EmRun::new(mixture) };
+        let run = EmRun { posterior, noise, trace, falls, empty, drops, ..EmRun::new(mixture) };
         Restart { index, empty_at_start, run: EmRun { iterations: run.trace.len(), ..run } }
     }
 
@@ -74,6 +74,7 @@ pub(super) fn write(path: &Path, names: Option<&[String]>, basis: &Basis, state:
     let model = |run: &EmRun| ModelFile {
         feature_names: names.map(<[String]>::to_vec),
         posterior: run.posterior.clone(),
+        noise: run.noise.clone(),
         ..ModelFile::from(run.mixture.clone())
     };
     let best_model = match best.as_ref().filter(|_| running.is_some()) {

@@ -36,7 +36,7 @@ fn options() -> FitOptions {
 }
 
 fn basis() -> Basis {
-    Basis::new(FitRecord::new(&options(), "kmeans"), &data(), &engine(), 1).unwrap()
+    Basis::new(FitRecord::new(&options(), "kmeans"), (&data(), None), &engine(), 1).unwrap()
 }
 
 /// Reads a checkpoint, and goes on from it as the program does.

@@ -1,7 +1,7 @@
 //! Options of `gmm fit` beyond maximum likelihood: prior, floors, dropping, fixed and shared parts.
 
 use clap::Args;
-use gmm_host::{FitRule, Floor, Prior};
+use gmm_host::{FitRule, Floor, NoiseOptions, NoiseStart, Prior};
 use gmm_model::{CovarianceType, FixedParts, Starved};
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,41 @@ use crate::exit::Failure;
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct RuleArgs {
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub(crate) objective: ObjectiveArgs,
+    #[command(flatten)]
+    #[serde(flatten)]
+    noise: NoiseArgs,
+    /// Components that keep their weight in --init MODEL: indices from 0, or all
+    #[arg(long, value_name = "0,2|all", help_heading = "Beyond maximum likelihood")]
+    fix_weights: Option<String>,
+    /// Components that keep their mean in --init MODEL: indices from 0, or all
+    #[arg(long, value_name = "0,2|all", help_heading = "Beyond maximum likelihood")]
+    fix_means: Option<String>,
+    /// Components that keep their covariance in --init MODEL: indices from 0, or all
+    #[arg(long, value_name = "0,2|all", help_heading = "Beyond maximum likelihood")]
+    fix_covariances: Option<String>,
+    /// Components to update; the others keep all their parameters in --init MODEL
+    #[arg(
+        long,
+        value_name = "0,2",
+        conflicts_with_all = ["fix_weights", "fix_means", "fix_covariances"],
+        help_heading = "Beyond maximum likelihood"
+    )]
+    update_only: Option<String>,
+    /// Groups of components that share one covariance: '0,1;2,3', or all
+    #[arg(long, value_name = "0,1;2,3", help_heading = "Beyond maximum likelihood")]
+    share_covariance: Option<String>,
+    #[command(flatten)]
+    #[serde(flatten)]
+    bayes: BayesArgs,
+}
+
+/// Prior, floors and dropping.
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct ObjectiveArgs {
     /// Maximise the posterior density under a conjugate prior instead of the likelihood: that of Fraley and Raftery
     /// (2007), made from the data, as in mclust. Components then cannot collapse onto a few rows
     #[arg(
@@ -42,28 +77,48 @@ pub(crate) struct RuleArgs {
         help_heading = "Beyond maximum likelihood"
     )]
     drop_starved: Option<f64>,
-    /// Components that keep their weight in --init MODEL: indices from 0, or all
-    #[arg(long, value_name = "0,2|all", help_heading = "Beyond maximum likelihood")]
-    fix_weights: Option<String>,
-    /// Components that keep their mean in --init MODEL: indices from 0, or all
-    #[arg(long, value_name = "0,2|all", help_heading = "Beyond maximum likelihood")]
-    fix_means: Option<String>,
-    /// Components that keep their covariance in --init MODEL: indices from 0, or all
-    #[arg(long, value_name = "0,2|all", help_heading = "Beyond maximum likelihood")]
-    fix_covariances: Option<String>,
-    /// Components to update; the others keep all their parameters in --init MODEL
+}
+
+/// Uniform noise.
+#[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct NoiseArgs {
+    /// Add a uniform component for rows that belong to no other (Banfield and Raftery 1993), as in mclust. Rows whose
+    /// neighbours are far away are noise at the start: those that nearest-neighbour cleaning finds, or the given SHARE
     #[arg(
         long,
-        value_name = "0,2",
-        conflicts_with_all = ["fix_weights", "fix_means", "fix_covariances"],
+        value_name = "SHARE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "cleaned",
         help_heading = "Beyond maximum likelihood"
     )]
-    update_only: Option<String>,
-    /// Groups of components that share one covariance: '0,1;2,3', or all
-    #[arg(long, value_name = "0,1;2,3", help_heading = "Beyond maximum likelihood")]
-    share_covariance: Option<String>,
-    #[command(flatten)]
-    bayes: BayesArgs,
+    noise: Option<String>,
+    /// Hypervolume of the region of --noise, as mclust's 1/Vinv [default: of the smaller of the boxes along columns and
+    /// principal axes]
+    #[arg(
+        long,
+        value_name = "V",
+        requires = "noise",
+        allow_hyphen_values = true,
+        help_heading = "Beyond maximum likelihood"
+    )]
+    noise_volume: Option<f64>,
+}
+
+impl ObjectiveArgs {
+    /// The rule of a fit.
+    pub(crate) fn rule(&self) -> FitRule {
+        FitRule {
+            prior: if self.prior.as_deref() == Some("conjugate") { Prior::Conjugate } else { Prior::None },
+            floor: Floor {
+                absolute: self.floor.unwrap_or_default(),
+                relative: self.floor_relative.unwrap_or_default(),
+            },
+            starved: self.drop_starved.map(|min_count| Starved { min_count, ..Starved::default() }),
+            ..FitRule::none()
+        }
+    }
 }
 
 impl RuleArgs {
@@ -88,17 +143,36 @@ impl RuleArgs {
             text.split(';').map(of).collect::<Result<Vec<_>, _>>()
         };
         Ok(FitRule {
-            prior: if self.prior.as_deref() == Some("conjugate") { Prior::Conjugate } else { Prior::None },
-            bayes: self.bayes.options(kind)?,
-            floor: Floor {
-                absolute: self.floor.unwrap_or_default(),
-                relative: self.floor_relative.unwrap_or_default(),
-            },
-            starved: self.drop_starved.map(|min_count| Starved { min_count, ..Starved::default() }),
             fixed,
             shared: self.share_covariance.as_ref().map_or(Ok(Vec::new()), groups)?,
-            labels: None,
+            noise: self.noise.options()?,
+            bayes: self.bayes.options(kind)?,
+            ..self.objective.rule()
         })
+    }
+}
+
+impl NoiseArgs {
+    /// The noise component.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if a number is malformed or outside its range.
+    pub(crate) fn options(&self) -> Result<Option<NoiseOptions>, Failure> {
+        let Some(word) = self.noise.as_deref() else { return Ok(None) };
+        let start = match word {
+            "cleaned" => NoiseStart::Cleaned,
+            share => match share.parse() {
+                Ok(share) if share > 0.0 && share < 1.0 => NoiseStart::Share(share),
+                _ => return Err(usage("--noise", share, "it must be a share above 0 and below 1".to_owned())),
+            },
+        };
+        let log_volume = match self.noise_volume {
+            Some(volume) if !(volume > 0.0 && volume.is_finite()) => {
+                return Err(usage("--noise-volume", &volume.to_string(), "it must be positive and finite".to_owned()));
+            }
+            volume => volume.map(f64::ln),
+        };
+        Ok(Some(NoiseOptions { start, log_volume }))
     }
 }
 

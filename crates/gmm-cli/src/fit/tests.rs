@@ -39,7 +39,7 @@ fn options(max_iter: usize) -> FitOptions {
 }
 
 fn checkpoint(path: PathBuf, options: &FitOptions) -> Checkpoint {
-    let basis = Basis::new(FitRecord::new(options, "kmeans"), &data(), &CpuEngine::new(1).unwrap(), 1).unwrap();
+    let basis = Basis::new(FitRecord::new(options, "kmeans"), (&data(), None), &CpuEngine::new(1).unwrap(), 1).unwrap();
     Checkpoint::new(path, None, basis)
 }
 

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use gmm_data::{ColumnError, find_columns};
-use gmm_host::{CpuEngine, evaluate};
-use gmm_model::{Dataset, Mixture};
+use gmm_data::{ColumnError, ModelFile, find_columns};
+use gmm_host::{CpuEngine, noise};
+use gmm_model::Dataset;
 use gmm_plot::{Fit, MOST_POINTS, NAMED, Picture, drawn, points_of};
 
 use super::OutputArgs;
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     let titles = titles(units, names, d).map_err(|e| Failure::Usage(format!("--units: {e}")))?;
     let names = if units.is_empty() { names } else { Some(titles.as_slice()) };
     let what = What { names, columns, points: args.points, seed: args.seed, source: args.input.source().caption() };
-    args.output.write(&picture(&model.mixture, &data, &what, console)?, console)
+    args.output.write(&picture(&model, &data, &what, console)?, console)
 }
 
 /// Options of a plot of a fit.
@@ -91,11 +91,12 @@ pub(crate) struct What<'a> {
 /// # Errors
 /// Errors if the drawn rows cannot be evaluated, or if there are too many columns.
 pub(crate) fn picture(
-    mixture: &Mixture,
+    model: &ModelFile,
     data: &Dataset,
     what: &What<'_>,
     console: &Console,
 ) -> anyhow::Result<Picture> {
+    let (mixture, noise) = (&model.mixture, model.noise.as_ref());
     let (n, d) = (data.n_rows(), mixture.n_features());
     let names = all_names(what.names, d);
     let columns = match &what.columns {
@@ -111,7 +112,8 @@ pub(crate) fn picture(
     let rows = drawn(n, most, what.seed);
     let points = Dataset::new(data.rows().select_rows(&rows))?;
     // For a few thousand rows, opening a GPU would take longer than this evaluation.
-    let responsibilities = evaluate::responsibilities(&CpuEngine::new(1)?, mixture, &points, data.rows().precision())?;
+    let responsibilities =
+        noise::responsibilities(&CpuEngine::new(1)?, mixture, noise, &points, data.rows().precision())?;
     let mut note = format!("{}, {n} rows", what.source);
     if rows.len() < n && columns.len() > 1 {
         note += &format!(", {} of them drawn (seed {})", rows.len(), what.seed);
@@ -128,6 +130,7 @@ pub(crate) fn picture(
     };
     let fit = Fit {
         mixture,
+        noise,
         data,
         drawn: &rows,
         responsibilities: responsibilities.view(),

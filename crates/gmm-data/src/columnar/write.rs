@@ -135,6 +135,9 @@ pub(crate) fn write_column(
         Column::Labels(labels) => {
             (Arc::new(Int64Array::from_iter_values(labels.iter().map(|&v| i64::from(v)))), DataType::Int64)
         }
+        Column::Signed(labels) => {
+            (Arc::new(Int64Array::from_iter_values(labels.iter().map(|&v| i64::from(v)))), DataType::Int64)
+        }
         Column::Values(values) => (Arc::new(Float64Array::from_iter_values(values.iter().copied())), DataType::Float64),
     };
     let schema = schema(&[name.to_owned()], &data);

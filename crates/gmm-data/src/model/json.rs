@@ -74,6 +74,9 @@ pub(super) fn head(model: &ModelFile) -> Vec<(&'static str, Value)> {
     if let Some(posterior) = &model.posterior {
         head.push(("posterior", serde_json::to_value(PosteriorField::of(posterior)).expect("a plain structure")));
     }
+    if let Some(noise) = &model.noise {
+        head.push(("noise", serde_json::to_value(noise).expect("a plain structure")));
+    }
     head
 }
 

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::Path;
 
 use gmm_model::bayes::Posterior;
-use gmm_model::{FitSummary, Mixture, OutlierThreshold, RowStorage};
+use gmm_model::{FitSummary, Mixture, Noise, OutlierThreshold, RowStorage};
 use serde_json::Value;
 
 use crate::compressed::Compression;
@@ -51,6 +51,8 @@ pub struct ModelFile {
     pub clusters: Option<Vec<usize>>,
     /// Prior and posterior, if the mixture was fitted by variational Bayes: `mixture` is that of the posterior means.
     pub posterior: Option<Posterior>,
+    /// The uniform noise beside the mixture, if it was fitted with some. Older programs ignore it.
+    pub noise: Option<Noise>,
 }
 
 impl ModelFile {
@@ -74,6 +76,7 @@ impl From<Mixture> for ModelFile {
             outliers: None,
             clusters: None,
             posterior: None,
+            noise: None,
         }
     }
 }
@@ -200,6 +203,9 @@ fn check_columns(model: &ModelFile) -> Result<(), Fault> {
     }
     if model.outliers.is_some_and(|threshold| !threshold.log_density.is_finite()) {
         return Err(Fault::field("outliers", Problem::Field("the log density must be finite".to_owned())));
+    }
+    if let Some(noise) = &model.noise {
+        noise.check(d).map_err(|e| Fault::field("noise", Problem::Model(e)))?;
     }
     if let Some(clusters) = &model.clusters {
         check_clusters(clusters, model.mixture.n_components())?;

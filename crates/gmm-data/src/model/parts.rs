@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use gmm_model::{CovarianceType, Covariances, FitSummary, Mixture, OutlierThreshold, RowStorage};
+use gmm_model::{CovarianceType, Covariances, FitSummary, Mixture, Noise, OutlierThreshold, RowStorage};
 use ndarray::{Array1, Array2, Array3};
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -117,6 +117,7 @@ fn syntax(text: &str, e: &serde_json::Error) -> Fault {
         "outliers",
         "clusters",
         "posterior",
+        "noise",
         "version",
     ];
     let last = |name: &&str| {
@@ -178,9 +179,10 @@ pub(super) fn assemble(
     let trace: Vec<f64> = fields.optional("trace")?.unwrap_or_default();
     let outliers: Option<OutlierThreshold> = fields.optional("outliers")?;
     let clusters: Option<Vec<usize>> = fields.optional("clusters")?;
+    let noise: Option<Noise> = fields.optional("noise")?;
     let posterior: Option<PosteriorField> = fields.optional("posterior")?;
     let posterior = posterior.map(|field| field.with(&mixture)).transpose()?;
-    let model = ModelFile { mixture, feature_names, fit, storage, trace, outliers, clusters, posterior };
+    let model = ModelFile { mixture, feature_names, fit, storage, trace, outliers, clusters, posterior, noise };
     super::check_columns(&model)?;
     Ok(model)
 }

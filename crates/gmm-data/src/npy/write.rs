@@ -40,6 +40,10 @@ pub(crate) fn write_column(out: &mut impl Write, column: Column<'_>) -> io::Resu
             write_header(out, "<i8", &format!("({},)", labels.len()))?;
             labels.iter().try_for_each(|&v| out.write_all(&i64::from(v).to_le_bytes()))
         }
+        Column::Signed(labels) => {
+            write_header(out, "<i8", &format!("({},)", labels.len()))?;
+            labels.iter().try_for_each(|&v| out.write_all(&i64::from(v).to_le_bytes()))
+        }
         Column::Values(values) => {
             write_header(out, "<f8", &format!("({},)", values.len()))?;
             values.iter().try_for_each(|v| out.write_all(&v.to_le_bytes()))

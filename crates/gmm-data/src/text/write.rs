@@ -28,6 +28,7 @@ pub(crate) fn write_column(out: &mut impl Write, name: &str, column: Column<'_>)
     let mut line = Vec::new();
     match column {
         Column::Labels(labels) => labels.iter().try_for_each(|v| writeln!(out, "{v}")),
+        Column::Signed(labels) => labels.iter().try_for_each(|v| writeln!(out, "{v}")),
         Column::Values(values) => values.iter().try_for_each(|v| write_row(out, &mut line, [*v], ',')),
     }
 }

@@ -24,11 +24,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, Statistics};
+use gmm_model::{CovarianceType, Dataset, Mixture, Noise, Precision, PrecisionMixture, Statistics};
 use ndarray::ArrayView2;
 
 use crate::engine::{ComponentColumns, Evaluate, Seeding, check_features};
 use crate::init::{RowDraw, WeighedRows, rows_of};
+use crate::noise::NoisePass;
 use crate::products::{Kind, Multiplier};
 use crate::{
     Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident, default_threads, memory, shift,
@@ -252,6 +253,17 @@ impl<T: Dispatch> crate::Passes for CpuRows<T> {
         let terms = Terms::new(mixture, &self.layout.shift);
         self.passes.expectation(&self.layout, &terms)?;
         Ok(self.passes.statistics(&self.layout, mixture.covariance_type(), mixture.means(), &terms.means))
+    }
+
+    fn pass_beside(&mut self, mixture: &Mixture, noise: &Noise) -> Result<Option<NoisePass>, Error> {
+        if let Some(wide) = self.wide(mixture)? {
+            return wide.pass_beside(mixture, noise);
+        }
+        let terms = Terms::new(mixture, &self.layout.shift);
+        let count = self.passes.expectation_beside(&self.layout, &terms, Some(noise.terms()))?;
+        let kind = mixture.covariance_type();
+        let statistics = self.passes.statistics(&self.layout, kind, mixture.means(), &terms.means);
+        Ok(Some(NoisePass { statistics, count }))
     }
 
     fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {

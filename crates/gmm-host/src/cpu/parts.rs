@@ -5,7 +5,7 @@
 use std::mem;
 use std::ops::Range;
 
-use gmm_model::{CovarianceType, Dataset, Mixture, PrecisionMixture, Statistics};
+use gmm_model::{CovarianceType, Dataset, Mixture, Noise, PrecisionMixture, Statistics};
 use ndarray::ArrayView2;
 
 use super::layout::Layout;
@@ -14,6 +14,7 @@ use super::simd::{Dispatch, Machine};
 use super::{CpuEngine, CpuRows};
 use crate::engine::{ComponentColumns, Evaluate, Seeding};
 use crate::init::{RowDraw, WeighedRows};
+use crate::noise::NoisePass;
 use crate::{Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident};
 
 /// Rows in parts, each in a layout of its own over the same memory. One workspace serves all parts.
@@ -131,6 +132,16 @@ impl<T: Dispatch> crate::Passes for PartedRows<T> {
 
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
         self.sum(|part, _| part.pass(mixture))
+    }
+
+    fn pass_beside(&mut self, mixture: &Mixture, noise: &Noise) -> Result<Option<NoisePass>, Error> {
+        let mut count = 0.0;
+        let statistics = self.sum(|part, _| {
+            let found = part.pass_beside(mixture, noise)?.expect("the engine knows noise");
+            count += found.count;
+            Ok(found.statistics)
+        })?;
+        Ok(Some(NoisePass { statistics, count }))
     }
 
     fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {

@@ -1,11 +1,12 @@
 //! Passes of EM over resident rows.
 
-use gmm_model::{CovarianceType, Mixture, Statistics};
+use gmm_model::{CovarianceType, Mixture, Noise, Statistics};
 use ndarray::ArrayView2;
 
 use super::Resident;
 use crate::Error;
 use crate::em::{EmOptions, EmRun};
+use crate::noise::NoisePass;
 
 /// Writes the responsibilities, `(m, k)` in row-major order, of the `m` rows that start at the given row.
 pub type FillResponsibilities<'a> = dyn Fn(usize, &mut [f64]) + Sync + 'a;
@@ -42,6 +43,17 @@ pub trait Passes: Send {
     /// # Errors
     /// [`Error::Features`] if `d` differs; [`Error::Memory`].
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error>;
+
+    /// One pass of EM beside [`Noise`]: as [`pass`](Self::pass), where each row counts for the components with the
+    /// probability that it is not noise. `None` if the engine does not do that: the caller then evaluates the mixture, and
+    /// passes over copies of the rows.
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass).
+    fn pass_beside(&mut self, mixture: &Mixture, noise: &Noise) -> Result<Option<NoisePass>, Error> {
+        let _ = (mixture, noise);
+        Ok(None)
+    }
 
     /// As [`pass`](Self::pass), for callers that need a single pass, such as the gradient of the likelihood. May be
     /// faster.

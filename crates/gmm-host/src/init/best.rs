@@ -107,7 +107,7 @@ pub(super) fn best(
                     found = Some((value, run.mixture, empty));
                 }
             }
-            Err(error @ (Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. })) => {
+            Err(error) if error.is_numerical() => {
                 failure.get_or_insert(error);
             }
             Err(error) => return Err(error),

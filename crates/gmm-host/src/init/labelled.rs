@@ -13,7 +13,8 @@ use crate::{Error, Resident};
 const MOST: usize = 100;
 
 /// The sums of all rows in the clusters that they are nearest to, or labelled with. A component with labelled rows
-/// begins at their mean; the others are drawn by k-means++ among the unlabelled rows, far from these.
+/// begins at their mean; the others are drawn by k-means++ among the unlabelled rows, far from these. If all rows are
+/// labelled, the others are empty.
 ///
 /// Cost: a pass for each component, and one for each move of the centres.
 ///
@@ -26,6 +27,11 @@ pub(super) fn clusters(
     seeds_alone: bool,
     draws: &mut Draws,
 ) -> Result<Statistics, Error> {
+    if start.rule.is_known {
+        let mut centres = Array2::from_shape_fn((start.k, start.shift.len()), |(_, j)| start.shift[j]);
+        labelled.groups().for_each(|(c, group)| centres.row_mut(c).assign(&group.centres.row(0)));
+        return Ok(labelled.about(centres)?);
+    }
     let mut centres = seeds(rows, start, labelled, draws)?;
     let mut sums = assigned(rows, start, labelled, &centres)?;
     if seeds_alone {

@@ -105,6 +105,7 @@ pub fn fit_online(
     Ok(Fit {
         mixture: run.mixture.clone(),
         posterior: None,
+        noise: None,
         summary: summary(&run, &evaluation, data.n_rows() as u64, (options, &MStepRule::default()), place),
         storage: fit.storage().cloned().unwrap_or_else(|| storage(&run.mixture, precision)),
         warnings,

@@ -7,17 +7,18 @@ use crate::em::check;
 use crate::shift::Sample;
 use crate::{Data, Engine, Error, FitOptions, hold};
 
-/// The unlabelled rows of positive weight, and the sums of the labelled ones; `None` if no labels are given.
+/// The unlabelled rows of positive weight, if there are any, and the sums of the labelled ones; `None` if no labels are
+/// given.
 ///
 /// Cost: a copy of the rows, and two passes over each group of equal labels.
 ///
 /// # Errors
-/// [`Error::Option`] if the number of labels is not that of rows, or all rows are labelled; any error of the engine.
+/// [`Error::Option`] if the number of labels is not that of rows; any error of the engine.
 pub(crate) fn separate(
     engine: &dyn Engine,
     data: Data<'_>,
     options: &FitOptions,
-) -> Result<Option<(Dataset, LabelledRows)>, Error> {
+) -> Result<Option<(Option<Dataset>, LabelledRows)>, Error> {
     let Some(labels) = &options.rule.labels else { return Ok(None) };
     let (n, k) = (data.dim().0, options.n_components);
     if labels.len() != n {
@@ -44,10 +45,7 @@ pub(crate) fn separate(
         let some = data.clone().with_weights(weights)?;
         Ok(Some(some.without_absent_rows().unwrap_or(some)))
     };
-    let Some(unlabelled) = of(None)? else {
-        let must = "absent for some row: with all rows labelled nothing is left to fit";
-        return Err(Error::Option { option: "label", value: "given for every row".to_owned(), must: must.to_owned() });
-    };
+    let unlabelled = of(None)?;
     let precision = options.precision.unwrap_or(data.rows().precision());
     let mut labelled = LabelledRows::new(options.covariance_type, k);
     for c in 0..k {

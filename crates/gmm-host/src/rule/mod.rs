@@ -7,17 +7,19 @@ mod resolved;
 
 use std::sync::Arc;
 
-use gmm_model::{ConjugatePrior, FixedParts, MStepRule, Starved};
+use gmm_model::{ConjugatePrior, FixedParts, MStepRule, PriorScale, Starved};
+use ndarray::Array1;
 
+use crate::noise::NoiseOptions;
 use crate::{Error, FitOptions, Init};
 
 pub use bayes::{BayesOptions, WeightFamily};
 pub(crate) use labels::separate;
 pub(crate) use moves::improve;
-pub(crate) use resolved::{Expectation, Rule, of_data};
+pub(crate) use resolved::{Expectation, Rule, of_data, of_statistics};
 
 /// What a fit does beyond maximum likelihood: prior, covariance floor, dropping of starved components, fixed and shared
-/// parts, labels. [`FitRule::none`] is the plain fit.
+/// parts, labels, noise. [`FitRule::none`] is the plain fit.
 ///
 /// With a prior, a floor or dropping, a fit of finite data always ends with a model: a covariance that would not be
 /// positive definite gets variances of 2⁻⁴⁰ of the data's in the directions that it lacks
@@ -43,6 +45,8 @@ pub struct FitRule {
     /// The component of each row, `(n,)`, or `None` if it is not known. The likelihood of a labelled row is that of row
     /// and label.
     pub labels: Option<Arc<Vec<Option<usize>>>>,
+    /// A uniform noise component for rows that belong to no other.
+    pub noise: Option<NoiseOptions>,
 }
 
 /// The prior of a fit.
@@ -56,6 +60,36 @@ pub enum Prior {
     Conjugate,
     /// A given conjugate prior.
     Given(Box<ConjugatePrior>),
+    /// [`Prior::Conjugate`], of which some parts are given.
+    Parts(Box<PriorParts>),
+}
+
+/// Parts of a conjugate prior that replace those of the default: see [`ConjugatePrior`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PriorParts {
+    /// μ_P, `(d,)`.
+    pub mean: Option<Array1<f64>>,
+    /// κ.
+    pub shrinkage: Option<f64>,
+    /// ν.
+    pub degrees_of_freedom: Option<f64>,
+    /// Λ or ς².
+    pub scale: Option<PriorScale>,
+    /// α.
+    pub concentration: Option<f64>,
+}
+
+impl PriorParts {
+    /// A prior with these parts replaced.
+    pub(crate) fn over(&self, default: ConjugatePrior) -> ConjugatePrior {
+        ConjugatePrior {
+            mean: self.mean.clone().unwrap_or(default.mean),
+            shrinkage: self.shrinkage.unwrap_or(default.shrinkage),
+            degrees_of_freedom: self.degrees_of_freedom.unwrap_or(default.degrees_of_freedom),
+            scale: self.scale.clone().unwrap_or(default.scale),
+            concentration: self.concentration.unwrap_or(default.concentration),
+        }
+    }
 }
 
 /// The smallest variances: in column `j`, the larger of `absolute` and `relative` times the variance of the data.
@@ -78,12 +112,22 @@ impl FitRule {
             fixed: FixedParts { weights: Vec::new(), means: Vec::new(), covariances: Vec::new() },
             shared: Vec::new(),
             labels: None,
+            noise: None,
         }
     }
 
     /// Whether this is the plain fit.
     pub fn is_none(&self) -> bool {
         *self == Self::none()
+    }
+
+    /// Errors if there is noise, for what uses only the Gaussian components.
+    pub(crate) fn refuse_noise(&self, what: &str) -> Result<(), Error> {
+        if self.noise.is_none() {
+            return Ok(());
+        }
+        let must = format!("left out for {what}");
+        Err(Error::Option { option: "uniform noise", value: "on".to_owned(), must })
     }
 
     /// Whether a fit of finite data always ends with a model.
@@ -123,6 +167,9 @@ impl FitRule {
         if !fixed.is_none() && !matches!(options.init, Init::Given(_)) {
             return refuse("fixed parts", "set".to_owned(), "used with a given start, whose parameters they are");
         }
+        if let Some(noise) = &self.noise {
+            noise.validate(options)?;
+        }
         let Some(labels) = &self.labels else { return Ok(()) };
         if let Some(row) = labels.iter().position(|label| label.is_some_and(|c| c >= k)) {
             let value = format!("{} in row {row}", labels[row].expect("a label"));
@@ -142,12 +189,12 @@ impl FitRule {
     }
 
     /// One line for each part, for the record of a fit.
-    pub(crate) fn lines(&self, Rule { m_step: rule, bayes, .. }: &Rule) -> Vec<String> {
+    pub(crate) fn lines(&self, rule: &Rule) -> Vec<String> {
         let mut lines = Vec::new();
-        if let (Some(options), Some(bayes)) = (&self.bayes, bayes) {
+        if let (Some(options), Some(bayes)) = (&self.bayes, &rule.bayes) {
             lines.push(options.line(&bayes.prior));
         }
-        if let Some(prior) = &rule.prior {
+        if let Some(prior) = &rule.m_step.prior {
             let from = if self.prior == Prior::Conjugate { " (Fraley and Raftery 2007)" } else { "" };
             let ConjugatePrior { shrinkage, degrees_of_freedom, concentration, .. } = prior;
             let dirichlet =
@@ -175,6 +222,9 @@ impl FitRule {
         lines.extend(self.shared.iter().map(|group| format!("one covariance for components {group:?}")));
         if let Some(labels) = &self.labels {
             lines.push(format!("{} of {} rows labelled", labels.iter().flatten().count(), labels.len()));
+        }
+        if let (Some(options), Some(noise)) = (&self.noise, &rule.noise) {
+            lines.push(options.line(&noise.start));
         }
         lines
     }

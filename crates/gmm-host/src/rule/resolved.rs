@@ -2,13 +2,14 @@
 
 use gmm_model::bayes::{BayesPrior, Posterior};
 use gmm_model::{
-    ConjugatePrior, CovarianceType, LabelledRows, MStep, MStepRule, Mixture, ModelError, Precision, Statistics,
-    m_step_with, packed_index,
+    ConjugatePrior, CovarianceType, LabelledRows, MStep, MStepRule, Mixture, ModelError, Noise, Precision, Statistics,
+    m_step_with, packed_index, packed_len,
 };
 use ndarray::{Array1, Array2};
 
 use super::{FitRule, Prior};
 use crate::em::{EmOptions, EmRun, check};
+use crate::noise::{self, NoisePass, NoiseRule};
 use crate::shift::Sample;
 use crate::{Error, EvaluateOptions, Evaluation, Resident};
 
@@ -18,6 +19,10 @@ pub(crate) struct Rule {
     pub(crate) m_step: MStepRule,
     /// The rows whose component is known; the engine has the others.
     pub(crate) labelled: Option<LabelledRows>,
+    /// Whether all rows are labelled. Those on the engine then do not count a second time.
+    pub(crate) is_known: bool,
+    /// The noise component.
+    pub(crate) noise: Option<NoiseRule>,
     /// Variational Bayes, in place of the M-step.
     pub(crate) bayes: Option<Bayes>,
 }
@@ -36,12 +41,14 @@ pub(crate) struct Expectation {
     /// The log-likelihood plus the logarithm of the prior density, or the lower bound of the log evidence, over the total
     /// row weight.
     pub(crate) objective: f64,
+    /// The next weight of the noise; 0 without noise.
+    pub(crate) noise_weight: f64,
 }
 
 impl Rule {
     /// Whether EM is the plain one, which an engine can run itself.
     pub(crate) fn is_plain(&self) -> bool {
-        self.m_step.is_plain() && self.labelled.is_none() && self.bayes.is_none()
+        self.m_step.is_plain() && self.labelled.is_none() && self.noise.is_none() && self.bayes.is_none()
     }
 
     /// One E-step over all rows: the sums of the unlabelled rows, then those of the labelled ones.
@@ -53,27 +60,44 @@ impl Rule {
     ) -> Result<Expectation, Error> {
         if let Some(posterior) = &run.posterior {
             let step = posterior.expectation()?;
-            let statistics = self.pass(rows, &step.mixture, options)?;
+            let statistics = self.pass(rows, &step.mixture, None, options)?.0;
             let total = statistics.total_weight;
             let bound = statistics.log_likelihood + total * step.log_scale - posterior.divergence();
-            return Ok(Expectation { statistics, objective: bound / total });
+            return Ok(Expectation { statistics, objective: bound / total, noise_weight: 0.0 });
         }
         let mixture = &run.mixture;
-        let statistics = self.pass(rows, mixture, options)?;
+        let (statistics, count) = self.pass(rows, mixture, run.noise.as_ref(), options)?;
         let objective = if self.m_step.prior.is_some() {
             (statistics.log_likelihood + self.m_step.log_prior(mixture)) / statistics.total_weight
         } else {
             statistics.mean_log_likelihood()
         };
-        Ok(Expectation { statistics, objective })
+        let noise_weight = (count / statistics.total_weight).clamp(0.0, 1.0);
+        Ok(Expectation { statistics, objective, noise_weight })
     }
 
-    fn pass(&self, rows: &mut dyn Resident, mixture: &Mixture, options: &EmOptions) -> Result<Statistics, Error> {
-        let mut statistics = rows.pass_of_fit(mixture, options)?;
+    /// The statistics of all rows, and the row weight that is noise.
+    fn pass(
+        &self,
+        rows: &mut dyn Resident,
+        mixture: &Mixture,
+        noise: Option<&Noise>,
+        options: &EmOptions,
+    ) -> Result<(Statistics, f64), Error> {
+        let weights = self.noise.as_ref().and_then(|noise| noise.weights.as_deref());
+        let (mut statistics, count) = match noise {
+            _ if self.is_known => (Statistics::zero(mixture.covariance_type(), mixture.means().to_owned()), 0.0),
+            None => (rows.pass_of_fit(mixture, options)?, 0.0),
+            Some(noise) => {
+                let NoisePass { statistics, count } = noise::pass(rows, mixture, noise, weights)?;
+                (statistics, count)
+            }
+        };
         if let Some(labelled) = &self.labelled {
             statistics.add(&labelled.expectation(mixture)?)?;
+            statistics.log_likelihood += labelled.total_weight() * noise.map_or(0.0, Noise::log_rest);
         }
-        Ok(statistics)
+        Ok((statistics, count))
     }
 
     /// Makes a mixture the start of `run`: with variational Bayes it becomes a posterior first.
@@ -104,16 +128,24 @@ impl Rule {
     /// The lower bound of the log evidence at a posterior. Cost: one evaluation of the rows.
     pub(crate) fn lower_bound(&self, rows: &mut dyn Resident, posterior: &Posterior) -> Result<f64, Error> {
         let step = posterior.expectation()?;
-        let mut totals = rows.evaluate(&step.mixture, EvaluateOptions::default())?;
-        self.add_labelled(&mut totals, &step.mixture)?;
+        let mut totals = match self.is_known {
+            true => Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 },
+            false => rows.evaluate(&step.mixture, EvaluateOptions::default())?,
+        };
+        self.add_labelled(&mut totals, &step.mixture, None)?;
         Ok(totals.log_likelihood + totals.total_weight * step.log_scale - posterior.divergence())
     }
 
     /// Adds the labelled rows to the totals of the others. They have no entropy.
-    pub(crate) fn add_labelled(&self, totals: &mut Evaluation, mixture: &Mixture) -> Result<(), Error> {
+    pub(crate) fn add_labelled(
+        &self,
+        totals: &mut Evaluation,
+        mixture: &Mixture,
+        noise: Option<&Noise>,
+    ) -> Result<(), Error> {
         if let Some(labelled) = &self.labelled {
             let sums = labelled.expectation(mixture)?;
-            totals.log_likelihood += sums.log_likelihood;
+            totals.log_likelihood += sums.log_likelihood + sums.total_weight * noise.map_or(0.0, Noise::log_rest);
             totals.total_weight += sums.total_weight;
         }
         Ok(())
@@ -148,39 +180,42 @@ pub(crate) fn of_data(
     sample: &Sample<'_>,
     at: &[f64],
     (kind, k, precision): (CovarianceType, usize, Precision),
-    labelled: Option<LabelledRows>,
+    (labelled, is_known): (Option<LabelledRows>, bool),
 ) -> Result<Rule, Error> {
-    let FitRule { prior, bayes, floor, starved, fixed, shared, .. } = options;
+    let FitRule { starved, fixed, shared, .. } = options;
     let mut m_step =
         MStepRule { starved: *starved, fixed: fixed.clone(), shared: shared.clone(), ..MStepRule::default() };
-    let mut with_bayes = None;
+    let mut bayes = None;
     if options.never_fails() {
-        let data = Moments::of(rows, at, kind, labelled.as_ref())?;
-        m_step.prior = match prior {
-            Prior::None => None,
-            Prior::Conjugate => Some(data.default_prior(kind, k)),
-            Prior::Given(given) => Some(given.as_ref().clone()),
-        };
-        let representable = data.representable(precision);
-        let mut rescue = data.rescue(sample, &representable);
-        let mut least = representable;
-        for (j, least) in least.iter_mut().enumerate() {
-            let given = floor.absolute.max(floor.relative * data.variance[j]);
-            *least = least.max(given);
-            // A given floor is what a singular covariance gets, unless its reciprocal would overflow `f32`.
-            if given > 1e-20 * rescue[j] {
-                rescue[j] = *least;
-            }
-        }
-        if let Some(options) = bayes {
+        let data = Moments::of(rows, at, kind, labelled.as_ref().filter(|_| !is_known))?;
+        let rescue = data.rescue(sample.spreads().into_iter().map(|spread| spread * spread), precision);
+        if let Some(options) = &options.bayes {
             let prior = options.prior((kind, k), &data.mean, data.unbiased(), &rescue)?;
-            with_bayes = Some(Bayes { prior, total_weight: data.total });
+            bayes = Some(Bayes { prior, total_weight: data.total });
         }
-        m_step.floor = Some(least);
-        m_step.rescue = Some(rescue);
+        data.bound(&mut m_step, options, rescue, (kind, k, precision));
     }
     m_step.check(kind, k, at.len())?;
-    Ok(Rule { m_step, labelled, bayes: with_bayes })
+    Ok(Rule { m_step, labelled, is_known, noise: None, bayes })
+}
+
+/// The rule for an M-step from the statistics of all rows, whose moments they contain. For spherical covariances the
+/// variance of each column is the mean over the columns.
+///
+/// # Errors
+/// [`Error::Model`] if a given prior or a component does not fit; [`Error::Statistics`] if the statistics are of no rows.
+pub(crate) fn of_statistics(options: &FitRule, statistics: &Statistics) -> Result<MStepRule, Error> {
+    let FitRule { starved, fixed, shared, .. } = options;
+    let mut m_step =
+        MStepRule { starved: *starved, fixed: fixed.clone(), shared: shared.clone(), ..MStepRule::default() };
+    let ((k, d), kind) = (statistics.dim(), statistics.kind);
+    if options.never_fails() {
+        let data = Moments::of_statistics(statistics)?;
+        let rescue = data.rescue(data.variance.to_vec().into_iter(), Precision::F64);
+        data.bound(&mut m_step, options, rescue, (kind, k, Precision::F64));
+    }
+    m_step.check(kind, k, d)?;
+    Ok(m_step)
 }
 
 /// Mean, variances and, for matrices, covariance of all rows.
@@ -222,6 +257,56 @@ impl Moments {
         Ok(Self { total, mean, variance, covariance })
     }
 
+    /// The moments of the rows whose statistics these are.
+    fn of_statistics(statistics: &Statistics) -> Result<Self, Error> {
+        let ((k, d), kind) = (statistics.dim(), statistics.kind);
+        let total: f64 = statistics.weight.iter().sum();
+        let mut mean = Array1::<f64>::zeros(d);
+        for (c, centre) in statistics.centres.outer_iter().enumerate() {
+            mean.scaled_add(statistics.weight[c] / total, &centre);
+            mean.scaled_add(1.0 / total, &statistics.first.row(c));
+        }
+        let about = statistics.clone().recentred(mean.broadcast((k, d)).expect("d values").to_owned())?;
+        let second = |at: usize, len: usize| about.second.iter().skip(at).step_by(len).sum::<f64>() / total;
+        let packed = packed_len(d);
+        let variance = Array1::from_shape_fn(d, |j| match kind {
+            CovarianceType::Full | CovarianceType::Tied => second(packed_index(j, j), packed),
+            CovarianceType::Diag => second(j, d),
+            CovarianceType::Spherical => second(0, 1) / d as f64,
+        });
+        let variance = variance.mapv(|v| v.max(0.0));
+        let covariance = matches!(kind, CovarianceType::Full | CovarianceType::Tied)
+            .then(|| Array2::from_shape_fn((d, d), |(i, j)| second(packed_index(i.max(j), i.min(j)), packed)));
+        Ok(Self { total, mean, variance, covariance })
+    }
+
+    /// Sets the prior, and the smallest variances.
+    fn bound(
+        &self,
+        m_step: &mut MStepRule,
+        options: &FitRule,
+        mut rescue: Array1<f64>,
+        (kind, k, precision): (CovarianceType, usize, Precision),
+    ) {
+        m_step.prior = match &options.prior {
+            Prior::None => None,
+            Prior::Conjugate => Some(self.default_prior(kind, k)),
+            Prior::Given(given) => Some(given.as_ref().clone()),
+            Prior::Parts(parts) => Some(parts.over(self.default_prior(kind, k))),
+        };
+        let mut least = self.representable(precision);
+        for (j, least) in least.iter_mut().enumerate() {
+            let given = options.floor.absolute.max(options.floor.relative * self.variance[j]);
+            *least = least.max(given);
+            // A given floor is what a singular covariance gets, unless its reciprocal would overflow `f32`.
+            if given > 1e-20 * rescue[j] {
+                rescue[j] = *least;
+            }
+        }
+        m_step.floor = Some(least);
+        m_step.rescue = Some(rescue);
+    }
+
     /// As mclust, with the divisor `n − 1`; a row of weight 2 counts as two rows.
     fn default_prior(&self, kind: CovarianceType, k: usize) -> ConjugatePrior {
         ConjugatePrior::default_for(kind, k, self.mean.view(), self.unbiased().view())
@@ -236,13 +321,13 @@ impl Moments {
 
     /// 2⁻⁴⁰ of the squared spread of each column: a standard deviation of a millionth. The spread is that between
     /// percentiles, which a sentinel does not move; else the deviation; else 1, for a constant column.
-    fn rescue(&self, sample: &Sample<'_>, representable: &Array1<f64>) -> Array1<f64> {
-        let squares = sample.spreads().into_iter().map(|spread| spread * spread);
+    fn rescue(&self, squares: impl Iterator<Item = f64>, precision: Precision) -> Array1<f64> {
+        let representable = self.representable(precision);
         let usable = |v: &f64| *v >= 1e-280 && v.is_finite();
         let of = |(square, variance): (f64, &f64)| {
             [square, *variance].into_iter().find(usable).unwrap_or(1.0) * 2f64.powi(-40)
         };
-        squares.zip(&self.variance).map(of).zip(representable).map(|(v, least)| v.max(*least)).collect()
+        squares.zip(&self.variance).map(of).zip(representable).map(|(v, least): (f64, f64)| v.max(least)).collect()
     }
 
     /// The variances below which the squared distance of some row could leave the range of numbers: a row is at most

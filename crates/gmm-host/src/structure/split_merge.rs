@@ -13,7 +13,7 @@ use gmm_model::{Mixture, Precision};
 use ndarray::{Array1, Array2};
 
 use super::blocks::Blocks;
-use crate::{Data, Engine, Error, Fit, FitOptions, Init, Observer, fit_observed};
+use crate::{Data, Engine, Error, Fit, FitOptions, FitRule, Init, NoiseOptions, NoiseStart, Observer, fit_observed};
 
 /// Options of [`split_merge`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +60,11 @@ pub fn split_merge<'a>(
                 covariance_type: candidate.covariance_type(),
                 init: Init::Given(Box::new(candidate)),
                 n_init: 1,
+                rule: FitRule { noise: kept_noise(&best, options), ..options.rule.clone() },
                 ..options.clone()
             };
             let next = match fit_observed(engine, data, &options, observer) {
-                Err(error) if is_of_candidate(&error) => continue,
+                Err(error) if error.is_numerical() => continue,
                 next => next?,
             };
             let elapsed = best.elapsed + next.elapsed;
@@ -78,9 +79,10 @@ pub fn split_merge<'a>(
     Ok(best)
 }
 
-/// Whether an error concerns the candidate only.
-const fn is_of_candidate(error: &Error) -> bool {
-    matches!(error, Error::Singular { .. } | Error::NotFinite { .. } | Error::Likelihood { .. })
+/// The noise of the best fit, from which its successor starts.
+fn kept_noise(best: &Fit, options: &FitOptions) -> Option<NoiseOptions> {
+    let start = NoiseStart::Given(Box::new(best.noise.clone()?));
+    Some(NoiseOptions { start, ..options.rule.noise.clone()? })
 }
 
 /// The first `count` candidates, best first.

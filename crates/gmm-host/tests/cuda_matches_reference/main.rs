@@ -20,6 +20,7 @@ mod products;
 #[path = "../common/sentinels.rs"]
 mod sentinels;
 mod small;
+mod uniform;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -39,7 +40,7 @@ struct Bench {
 /// A section of the tests: its name and its function.
 type Section = (&'static str, fn(&Bench, &mut Tally));
 
-const SECTIONS: [Section; 32] = [
+const SECTIONS: [Section; 33] = [
     ("rows 1 to 300", small::every_row_count),
     ("dimensions 1 to 70, and around 96, 128, 256", small::every_dimension),
     ("components 1 to 40, and around 64, 128, 256; 300", small::every_component_count),
@@ -58,6 +59,7 @@ const SECTIONS: [Section; 32] = [
     ("fits as on the CPU", fits::as_on_the_cpu),
     ("fits from k-means", fits::from_k_means),
     ("Lloyd's iterations on the device", fits::lloyd),
+    ("fits with uniform noise", uniform::noise),
     ("likelihoods: every form of the kernels", likelihood::small),
     ("likelihoods: other modules than the best", likelihood::every_module),
     ("likelihoods: large sizes", likelihood::large),

@@ -124,7 +124,6 @@ fn refused(labels: Vec<Option<usize>>, change: impl Fn(&mut FitOptions)) -> Erro
 #[test]
 fn wrong_labels_are_errors() {
     assert!(refused(vec![None; 3], |_| ()).to_string().contains("20, the number of rows"));
-    assert!(refused(vec![Some(0); 20], |_| ()).to_string().contains("all rows labelled"));
     let mut labels = vec![None; 20];
     labels[4] = Some(2);
     assert!(refused(labels, |_| ()).to_string().contains("2 in row 4"));
@@ -147,4 +146,45 @@ fn labels_of_absent_rows_do_not_count() {
     labels.drain(..2);
     let present = of(&labels, vec![1.0; 58], rows.slice(ndarray::s![2.., ..]).to_owned());
     mixtures_close(&all.mixture, &present.mixture, 1e-12);
+}
+
+#[test]
+fn a_fit_of_labelled_rows_only_has_the_moments_of_each_group() {
+    let rows = separated(120, 3, 3);
+    let labels: Vec<Option<usize>> = (0..120).map(|i| Some(i % 3)).collect();
+    let weights: Vec<f64> = (0..120).map(|i| f64::from(i % 4 != 0) * (1.0 + (i % 2) as f64)).collect();
+    for kind in CovarianceType::ALL {
+        let start = cpu(&rows, &FitOptions { max_iter: 0, ..with(FitRule::none(), 3, kind) }).mixture;
+        let statistics = naive(&start, &rows, &labels, &weights);
+        let expected = m_step_with(&MStepRule::default(), &statistics, 0.0, Some(&start)).unwrap().mixture;
+        let last = naive(&expected, &rows, &labels, &weights);
+        let data = Dataset::new(rows.clone()).unwrap().with_weights(weights.clone()).unwrap();
+        for engine in engines() {
+            for init in [Init::KMeans, Init::Given(Box::new(start.clone()))] {
+                let options = FitOptions { init, reg_covar: 0.0, ..with(rule(labels.clone()), 3, kind) };
+                let found = fit(engine.as_ref(), &data, &options).unwrap();
+                mixtures_close(&found.mixture, &expected, 1e-11);
+                close(found.summary.log_likelihood, last.log_likelihood, 1e-11);
+                assert!(found.summary.converged && found.summary.iterations <= 3, "{:?}", found.summary);
+            }
+        }
+    }
+    // With a prior too, whose moments count each row once.
+    let prior = FitRule { prior: Prior::Conjugate, ..rule(labels) };
+    let one = FitRule { labels: Some(Arc::new(vec![Some(0); 120])), ..prior.clone() };
+    let unlabelled = FitRule { labels: None, ..prior };
+    let of = |rule: FitRule| cpu(&rows, &with(rule, 1, CovarianceType::Full)).mixture;
+    mixtures_close(&of(one), &of(unlabelled), 1e-11);
+}
+
+#[test]
+fn a_resumed_labelled_fit_has_the_bits_of_an_undisturbed_one() {
+    let data = Dataset::new(separated(210, 3, 3)).unwrap();
+    let engine = CpuEngine::new(1).unwrap();
+    let options = FitOptions { tol: 0.0, max_iter: 9, ..with(rule(labels(210)), 3, CovarianceType::Full) };
+    let whole = fit(&engine, &data, &options).unwrap();
+    let half = fit(&engine, &data, &FitOptions { max_iter: 4, ..options.clone() }).unwrap();
+    let mut go_on = |_: &gmm_host::Iteration<'_>| std::ops::ControlFlow::Continue(());
+    let rest = gmm_host::fit_resumed(&engine, &data, &options, half.state, &mut go_on).unwrap();
+    assert_eq!((rest.mixture, rest.summary), (whole.mixture, whole.summary));
 }

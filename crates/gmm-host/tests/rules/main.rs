@@ -3,8 +3,10 @@
 mod bayes;
 mod labels;
 mod nasty;
+mod noise;
 mod objective;
 mod reported;
+mod steps;
 
 use gmm_host::{CpuEngine, Engine, Fit, FitOptions, FitRule, Floor, Prior, ReferenceEngine, fit};
 use gmm_model::{CovarianceType, Dataset, Mixture, SyntheticOptions, sample, synthetic};

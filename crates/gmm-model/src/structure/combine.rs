@@ -177,6 +177,26 @@ impl Combining {
         Ok(())
     }
 
+    /// The same clusters without any rows, for some of the rows of this pass: [`merge`](Self::merge) adds them. So threads
+    /// can share a pass; the order of the merges decides the bits.
+    pub fn without_rows(&self) -> Self {
+        let count = self.tree.n_clusters();
+        Self { pairs: Array2::zeros(self.pairs.dim()), sums: Sums::new(count), ..self.clone() }
+    }
+
+    /// Adds the rows of `part`, which was made by [`without_rows`](Self::without_rows) in this pass.
+    ///
+    /// # Panics
+    /// If it was made before another number of clusters.
+    pub fn merge(&mut self, part: &Self) {
+        assert_eq!(self.tree.n_clusters(), part.tree.n_clusters(), "the same pass");
+        self.pairs += &part.pairs;
+        self.sums.entropy += part.sums.entropy;
+        for (to, from) in [(&mut self.sums.soft, &part.sums.soft), (&mut self.sums.hard, &part.sums.hard)] {
+            to.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+        }
+    }
+
     fn add_row(&mut self, w: f64, t: &[f64], logs: &[f64]) {
         let count = t.len();
         let mut assigned = 0;

@@ -1,6 +1,6 @@
 //! The density of one column: a histogram of all rows, the mixture's density over it, and each component's share.
 
-use gmm_model::{Mixture, reference};
+use gmm_model::{Mixture, Noise, NoiseRegion, reference};
 use ndarray::{ArrayView1, aview1};
 
 use super::Figure;
@@ -34,11 +34,17 @@ impl Density {
         let k = mixture.n_components();
         // The curves of many components would hide the histogram and make up most of the file.
         let shares = if k <= super::NAMED { 0..k } else { 0..0 };
-        let share = |c: usize| curve(&places(&mixture, &[c], 60, scale), |x| reference::log_joint(&mixture, c, x));
+        let rest = figure.fit.noise.map_or(0.0, Noise::log_rest);
+        let share =
+            |c: usize| curve(&places(&mixture, &[c], 60, scale), |x| rest + reference::log_joint(&mixture, c, x));
         let components = shares.map(share).collect();
         let all: Vec<usize> = (0..k).collect();
         let places = places(&mixture, &all, STEPS, scale);
-        let mixture = curve(&places, |x| reference::posterior(&mixture, x).0);
+        let uniform = uniform(figure, at);
+        let mixture = curve(&places, |x| {
+            let beside = if (uniform.0..=uniform.1).contains(&x[0]) { uniform.2 } else { f64::NEG_INFINITY };
+            reference::log_sum_exp(&[beside, rest + reference::posterior(&mixture, x).0])
+        });
         Self { edges, bars, mixture, components }
     }
 
@@ -103,6 +109,19 @@ impl Density {
             );
             taken.push(at);
         }
+    }
+}
+
+/// The ends of the noise along a column, and the logarithm of its weighted density there; −∞ without noise, and for a box
+/// that is not along the columns, whose density is left out.
+fn uniform(figure: &Figure<'_, '_>, at: usize) -> (f64, f64, f64) {
+    match figure.fit.noise {
+        Some(Noise { weight, region: Some(NoiseRegion { lower, upper, rotation: None }), .. }) => {
+            let column = figure.fit.columns[at];
+            let (low, high) = (lower[column], upper[column]);
+            (low, high, weight.ln() - (high - low).ln())
+        }
+        _ => (0.0, 0.0, f64::NEG_INFINITY),
     }
 }
 

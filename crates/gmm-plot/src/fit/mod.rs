@@ -4,7 +4,7 @@ mod density;
 mod ellipse;
 mod scatter;
 
-use gmm_model::{Dataset, Draws, Mixture};
+use gmm_model::{Dataset, Draws, Mixture, Noise};
 use ndarray::ArrayView2;
 
 use crate::canvas::{Anchor, Canvas, Text};
@@ -26,11 +26,14 @@ pub const NAMED: usize = 24;
 pub struct Fit<'a> {
     /// The mixture, `k` components in `d` dimensions.
     pub mixture: &'a Mixture,
+    /// The uniform noise beside the mixture, if there is some. Points that are noise are grey.
+    pub noise: Option<&'a Noise>,
     /// All rows, `(n, d)`. Histograms count all of them, by weight, and the axes cover all of them.
     pub data: &'a Dataset,
     /// Indices of the rows drawn as points: see [`drawn`].
     pub drawn: &'a [usize],
-    /// Responsibilities of the drawn rows, `(drawn.len(), k)`.
+    /// Responsibilities of the drawn rows, `(drawn.len(), k)`; with noise `(drawn.len(), k + 1)`, of which the last is the
+    /// noise.
     pub responsibilities: ArrayView2<'a, f64>,
     /// Columns to draw: one for its density, two for a panel, up to [`MOST_COLUMNS`] for a grid of all pairs.
     pub columns: &'a [usize],
@@ -97,7 +100,8 @@ fn check(fit: &Fit<'_>) -> Result<(), Error> {
         let (rows, names) = (fit.data.n_features(), fit.names.len());
         return wrong(format!("the mixture has {d} columns, the rows {rows}, and {names} are named"));
     }
-    if fit.responsibilities.dim() != (fit.drawn.len(), k) || fit.drawn.iter().any(|row| *row >= n) {
+    let columns = k + usize::from(fit.noise.is_some());
+    if fit.responsibilities.dim() != (fit.drawn.len(), columns) || fit.drawn.iter().any(|row| *row >= n) {
         let (rows, drawn) = (fit.responsibilities.dim(), fit.drawn.len());
         return wrong(format!("responsibilities are {rows:?} for {drawn} rows of {n} and {k} components"));
     }
@@ -124,8 +128,9 @@ impl Figure<'_, '_> {
     fn heading(&self, canvas: &mut Canvas) -> f64 {
         let (k, kind) = (self.mixture.n_components(), self.mixture.covariance_type());
         let components = if k == 1 { "1 component".to_owned() } else { format!("{k} components") };
+        let beside = if self.fit.noise.is_some() { ", and noise" } else { "" };
         canvas.heading(
-            &format!("Gaussian mixture: {components}, {kind} covariances"),
+            &format!("Gaussian mixture: {components}, {kind} covariances{beside}"),
             std::slice::from_ref(&self.fit.note),
         )
     }

@@ -11,10 +11,13 @@ use crate::style::{COLOURS, Look, Marker, TEXT, channels, colour_of, darker};
 /// A row drawn as a point.
 pub(super) struct Point {
     row: usize,
-    /// The row's most likely component.
+    /// The row's most likely component; `k` for noise.
     component: usize,
     colour: String,
 }
+
+/// The colour of rows that are noise.
+const NOISE: &str = "#9a9a9a";
 
 /// Responsibility above which a point has its component's pure colour.
 const SURE: f64 = 0.98;
@@ -25,13 +28,14 @@ pub(super) fn points(fit: &Fit<'_>) -> Vec<Point> {
     let counted =
         fit.drawn.iter().zip(fit.responsibilities.outer_iter()).filter(|(row, _)| fit.data.weight(**row) > 0.0);
     let point = |(row, r): (&usize, ndarray::ArrayView1<'_, f64>)| {
-        let component = (0..k).fold(0, |best, c| if r[c] > r[best] { c } else { best });
-        let own = Look::of(component).colour;
+        let component = (0..r.len()).fold(0, |best, c| if r[c] > r[best] { c } else { best });
+        let look = |c: usize| if c == k { NOISE } else { Look::of(c).colour };
+        let own = look(component);
         // If colours repeat, a mixed colour would be meaningless.
         let colour = if k > COLOURS.len() || r[component] > SURE {
             own.to_owned()
         } else {
-            let mixed = |channel: usize| (0..k).map(|c| r[c] * channels(Look::of(c).colour)[channel]).sum::<f64>();
+            let mixed = |channel: usize| (0..r.len()).map(|c| r[c] * channels(look(c))[channel]).sum::<f64>();
             // Rounded to multiples of 16, which is fine enough for the eye and gives few groups of points.
             colour_of([0, 1, 2].map(|channel| (mixed(channel) / 16.0).round() * 16.0))
         };
@@ -92,7 +96,8 @@ fn dots(canvas: &mut Canvas, panel: &Panel, figure: &Figure<'_, '_>, columns: [u
                 panel.place(rows.at(point.row, columns[0]), rows.at(point.row, columns[1]))
             };
             let places: Vec<At> = group.iter().map(place).collect();
-            let marker = Look::of(group[0].component).marker;
+            let is_noise = group[0].component == figure.mixture.n_components();
+            let marker = if is_noise { Marker::Cross } else { Look::of(group[0].component).marker };
             let size = if marker == Marker::Cross { 1.1 * size } else { size };
             canvas.markers(marker, &places, size, &group[0].colour, false);
         }

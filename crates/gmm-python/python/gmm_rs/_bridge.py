@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _core, _numbers
+from gmm_rs import _core, _numbers, _rules
 from gmm_rs._gpu import Output, to_host
 from gmm_rs._inputs import contiguous, converted, like, output, rows
 from gmm_rs._place import place
@@ -83,7 +83,9 @@ def fit(model, X, sample_weight=None, labels=None):
     # No convergence warning if the callback stopped the fit, or if max_iter=0 requested only the initial parameters.
     is_ended = found["converged"] or run.progress.is_stopped or model.max_iter == 0
     _warn(found["warnings"], converged=is_ended)
+    forget(model)
     set_parameters(model, found, X.dtype)
+    _rules.set_noise(model, found["noise"])
     model.converged_ = found["converged"]
     model.n_iter_ = found["iterations"]
     model.lower_bounds_ = found["trace"]
@@ -96,15 +98,9 @@ def fit(model, X, sample_weight=None, labels=None):
     return found["engine"]
 
 
-def only_likelihood(model, why):
-    """Refuse an estimator whose M-step is not that of maximum likelihood."""
-    if _rule(model, None) != _rule(None, None) or getattr(model, "labels", None) is not None:
-        raise ParameterError(f"{why}: prior, floor, floor_relative, drop_starved and labels must have their defaults")
-
-
 def partial_fit(model, X, sample_weight=None):
     """Make a step of online EM with the rows `X`, and set the attributes of `model`; takes and returns as :func:`fit`."""
-    only_likelihood(model, "partial_fit makes steps of maximum likelihood")
+    _rules.only_likelihood(model, "partial_fit makes steps of maximum likelihood")
     run = _Run(model, X, sample_weight)
     state = getattr(model, "_online", None)
     if state is not None or hasattr(model, "converged_"):
@@ -113,6 +109,7 @@ def partial_fit(model, X, sample_weight=None):
         _check_enough(model, X)
         found = run.step(run.first(_given(model, X.shape[1])), None)
     _warn(found["warnings"], converged=True)
+    forget(model)
     bounds = [*model.lower_bounds_, found["mean_log_likelihood"]] if state is not None else [found["mean_log_likelihood"]]
     set_parameters(model, found, X.dtype)
     model.converged_ = False
@@ -137,7 +134,7 @@ class _Run:
 
     def __init__(self, model, X, sample_weight, labels=None):
         self.model = model
-        self.rule = _rule(model, labels)
+        self.rule = _rules.rule(model, labels, *X.shape)
         self.rows = contiguous(X)
         self.weights = sample_weight
         self.place = place(model, X)
@@ -192,7 +189,8 @@ class _Run:
         word = STARTS[self.model.init_params]
         for restart in range(self.model.n_init):
             self.progress.restart = restart
-            found = self.start(word, max_iter=0, n_init=1, seed=(self.seed + restart) % 2**64)
+            seed = (self.seed + restart) % 2**64
+            found = self.start(word, max_iter=0, n_init=1, seed=seed, rule=_rules.without_fixed(self.rule))
             found = self.start(self._filled(given, found))
             if best is None or _reached(found) > _reached(best):
                 best = found
@@ -204,6 +202,9 @@ class _Run:
         """Continue the last fit; the first iteration is checked for convergence against the last fit's lower bound."""
         model = self.model
         start = parameters(model)
+        noise = _rules.noise_of(model)
+        if noise is not None and self.rule["noise"] is not None:
+            self.rule = {**self.rule, "noise": _rules.given_noise(noise)}
         if model.max_iter > 0:
             with self.progress.silence():
                 first = self.start(start, max_iter=1)
@@ -213,17 +214,6 @@ class _Run:
                 self.progress.tell(0, 1, first["trace"][0], change)
                 return first
         return self.start(start)
-
-
-def _rule(model, labels):
-    """What a fit does beyond maximum likelihood; scikit-learn's class has none of these parameters."""
-    return {
-        "prior": getattr(model, "prior", None),
-        "floor": getattr(model, "floor", 0.0),
-        "floor_relative": getattr(model, "floor_relative", 0.0),
-        "drop_starved": getattr(model, "drop_starved", None),
-        "labels": labels,
-    }
 
 
 def labels_of(model, y, n):
@@ -326,6 +316,12 @@ def set_parameters(model, found, dtype):
         setattr(model, name, array.astype(dtype, copy=False))
 
 
+def forget(model):
+    """Remove what belongs to the mixture before: clusters of components, the threshold of outliers, noise."""
+    for name in ("clusters_", "_outliers", "noise_weight_", "noise_log_volume_", "noise_region_"):
+        model.__dict__.pop(name, None)
+
+
 def as_given(model, X):
     """Move the attributes of the mixture to the array library and device of `X` if scikit-learn would."""
     for name in _ARRAYS:
@@ -364,6 +360,9 @@ def predicted(model, X, rows, what):
     The result is an array of the library and on the device of `X` if scikit-learn would return it there: see
     :func:`gmm_rs._inputs.like`. Results for rows on a GPU then never leave it.
     """
+    if hasattr(model, "noise_weight_"):
+        of = {"labels": labels, "log_densities": log_densities, "responsibilities": responsibilities}
+        return like(X, of[what](model, rows))
     shape = (len(rows), model.means_.shape[0]) if what == "responsibilities" else (len(rows),)
     # The engines write labels as 32-bit numbers; int32 has the same bits.
     out = output(X, rows, shape, "int32" if what == "labels" else "float64")
@@ -377,22 +376,37 @@ def predicted(model, X, rows, what):
 def log_densities(model, X):
     """Log density of each row, `(n,)`, in the wider dtype of rows and parameters."""
     found = _core.log_densities(contiguous(X), parameters(model), place(model, X))
+    if hasattr(model, "noise_weight_"):
+        found = _rules.beside_noise(model, found)[0]
     return found.astype(_width(model, X), copy=False)
 
 
 def responsibilities(model, X):
-    """Responsibilities, `(n, k)`, in the wider dtype of rows and parameters."""
+    """Responsibilities, `(n, k)`, in the wider dtype of rows and parameters; with noise `(n, k + 1)`, the noise last."""
     found = _core.responsibilities(contiguous(X), parameters(model), place(model, X))
+    if hasattr(model, "noise_weight_"):
+        densities = _core.log_densities(contiguous(X), parameters(model), place(model, X))
+        noise = _rules.beside_noise(model, densities)[1][:, None]
+        found = np.hstack([found * (1.0 - noise), noise])
     return found.astype(_width(model, X), copy=False)
 
 
 def labels(model, X):
-    """Component of largest responsibility, `(n,)`."""
+    """Component of largest responsibility, `(n,)`; -1 for noise."""
+    if hasattr(model, "noise_weight_"):
+        found = responsibilities(model, X)
+        best = found.argmax(axis=1)
+        return np.where(best == found.shape[1] - 1, -1, best)
     return _core.labels(contiguous(X), parameters(model), place(model, X))
 
 
 def score(model, X, sample_weight=None):
     """Mean log density, weighted if weights are given."""
+    if hasattr(model, "noise_weight_"):
+        densities = _core.log_densities(contiguous(X), parameters(model), place(model, X))
+        densities = _rules.beside_noise(model, densities)[0]
+        present = slice(None) if sample_weight is None else sample_weight > 0
+        return float(np.average(densities[present], weights=None if sample_weight is None else sample_weight[present]))
     total, weight = _core.score(contiguous(X), parameters(model), place(model, X), sample_weight)
     return total / weight
 
@@ -408,7 +422,9 @@ def n_parameters(model):
     """The number of free parameters of the mixture."""
     k, d = model.means_.shape
     free = {"full": k * d * (d + 1) // 2, "tied": d * (d + 1) // 2, "diag": k * d, "spherical": k}
-    return free[model.covariance_type] + k * d + k - 1
+    # As mclust counts: the weight of the noise, and its volume.
+    noise = 2 if hasattr(model, "noise_weight_") else 0
+    return free[model.covariance_type] + k * d + k - 1 + noise
 
 
 def _width(model, X):

@@ -4,6 +4,8 @@ import copy
 
 from sklearn.mixture._gaussian_mixture import GaussianMixture as Original
 
+from gmm_rs import _rules
+
 # The attributes that a fit sets on scikit-learn's class.
 FITTED = (
     "weights_",
@@ -22,6 +24,7 @@ FITTED = (
 
 def to_sklearn(model):
     """`model` as scikit-learn's class; arrays are copied."""
+    _rules.refuse_noise(model, "which scikit-learn's class does not have")
     known = Original().get_params()
     out = Original(**{name: value for name, value in model.get_params().items() if name in known})
     return _with_fit(out, model)

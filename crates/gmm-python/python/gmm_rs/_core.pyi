@@ -147,6 +147,8 @@ class _Model(_Mixture):
     feature_names: list[str] | None
     record: str | None
     outliers: _Outliers | None
+    clusters: list[int] | None
+    noise: str | None
 
 class _Candidate(TypedDict):
     n_components: int
@@ -170,6 +172,7 @@ class _Fit(_Mixture):
     fast_loss: dict[str, float] | None
     warnings: list[tuple[str, str]]
     storage: _Storage
+    noise: str | None
 
 class _Selected(TypedDict):
     candidates: list[_Candidate]
@@ -225,6 +228,8 @@ def write_model(
     feature_names: list[str] | None = None,
     record: str | None = None,
     outliers: _Outliers | None = None,
+    clusters: list[int] | None = None,
+    noise: str | None = None,
 ) -> None: ...
 def regress_moments(rows: _Rows, regression: _Regression, place: _Place) -> tuple[_Float, _Float]: ...
 def regress_draws(rows: _Rows, regression: _Regression, place: _Place, count: int, seed: int) -> _Float: ...
@@ -239,7 +244,9 @@ def evaluate_there(rows: DeviceArray, parameters: _Attributes, place: _Place, wh
 def score(
     rows: _Rows | DeviceArray, parameters: _Attributes, place: _Place, weights: _Float | None = None
 ) -> tuple[float, float]: ...
-def sample(parameters: _Attributes, n: int, seed: int) -> tuple[_Float, NDArray[np.int64]]: ...
+def sample(
+    parameters: _Attributes, n: int, seed: int, noise: str | None = None
+) -> tuple[_Float, NDArray[np.int64]]: ...
 def synthetic(k: int, d: int, kind: _Kind, seed: int, options: dict[str, float | None]) -> _Mixture: ...
 def covariances_of_precisions(kind: _Kind, precisions: _Float, k: int, d: int) -> _Float: ...
 def mixture(given: _Parameters) -> _Mixture: ...

@@ -20,7 +20,7 @@ from sklearn.base import _fit_context
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _partitions, mixture
+from gmm_rs import _bridge, _partitions, _rules, mixture
 from gmm_rs._dask_fit import DaskFit, is_lazy, partitions
 from gmm_rs._threads import threads
 from gmm_rs.exceptions import DataError, ParameterError
@@ -120,6 +120,24 @@ class GaussianMixture(mixture.GaussianMixture):
     labels : None, default=None
         As for `prior`.
 
+    fixed_weights : None, default=None
+        As for `prior`.
+
+    fixed_means : None, default=None
+        As for `prior`.
+
+    fixed_covariances : None, default=None
+        As for `prior`.
+
+    shared_covariances : None, default=None
+        As for `prior`.
+
+    noise : None, default=None
+        As for `prior`.
+
+    noise_volume : None, default=None
+        As for `prior`.
+
     Attributes
     ----------
     weights_ : ndarray of shape (k,)
@@ -201,7 +219,7 @@ class GaussianMixture(mixture.GaussianMixture):
         """
         if self.precision == "fast":
             raise ParameterError("precision is 'fast': on a cluster it must be 'f32', 'f64' or None")
-        _bridge.only_likelihood(self, "a fit on a cluster maximises the likelihood")
+        _rules.only_likelihood(self, "a fit on a cluster maximises the likelihood")
         parts, weights = partitions(X, sample_weight)
         seed = _bridge.seed(self.random_state)
         with _partitions.Held(parts, weights, self._place()) as held:

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.mixture._gaussian_mixture import GaussianMixture as Original
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _core, _fitted, _inputs
+from gmm_rs import _bridge, _core, _fitted, _inputs, _rules
 from gmm_rs._gpu import to_host
 from gmm_rs.exceptions import DataWarning, ParameterError
 from gmm_rs.mixture import GaussianMixture
@@ -29,8 +29,10 @@ def load(path, **parameters):
     Returns
     -------
     model : GaussianMixture
-        To read a threshold of outliers too, use :meth:`gmm_rs.outliers.GaussianMixtureDetector.load`. `weights_`, `means_` and `covariances_` are exactly those of the file. `feature_names_in_` is set if the file
-        has names; `converged_`, `n_iter_`, `lower_bound_`, `lower_bounds_` and `engine_` if it has the record of a fit.
+        `weights_`, `means_` and `covariances_` are exactly those of the file. `feature_names_in_` is set if the file
+        has names; `converged_`, `n_iter_`, `lower_bound_`, `lower_bounds_` and `engine_` if it has the record of a fit;
+        `clusters_`, the cluster of each component, if ``gmm merge`` combined components; and the attributes of noise.
+        A threshold of outliers is kept for :func:`save`; :meth:`gmm_rs.outliers.GaussianMixtureDetector.load` uses it.
 
     Raises
     ------
@@ -65,6 +67,14 @@ def load(path, **parameters):
     if found["feature_names"] is not None:
         model.feature_names_in_ = np.array(found["feature_names"], dtype=object)
     _fitted.set_record(model, found["record"])
+    _rules.set_noise(model, found["noise"])
+    if found["noise"] is not None and model.noise is None:
+        # A fit that continues has noise too.
+        model.noise = "auto"
+    if found["clusters"] is not None:
+        model.clusters_ = np.array(found["clusters"])
+    if found["outliers"] is not None:
+        model._outliers = found["outliers"]
     return model
 
 
@@ -77,7 +87,8 @@ def save(model, path):
     ----------
     model : GaussianMixture or GaussianMixtureDetector
         Fitted estimator of :mod:`gmm_rs.mixture` or scikit-learn, or a detector of :mod:`gmm_rs.outliers`, whose
-        threshold is written too. The record of the fit is included if this package fitted or read the model.
+        threshold is written too. The record of the fit is included if this package fitted or read the model, and so are
+        noise, clusters and a threshold that were read. An attribute `clusters_`, of shape (k,), may also be set.
 
     path : path
         Path with the extension .json or .safetensors.
@@ -101,10 +112,13 @@ def save(model, path):
     check_is_fitted(model)
     names = getattr(model, "feature_names_in_", None)
     names = None if names is None else [str(name) for name in names]
-    outliers = None
+    outliers = getattr(model, "_outliers", None)
     if isinstance(model, GaussianMixtureDetector):
         outliers, model = model._threshold(), model.mixture_
-    _core.write_model(os.fspath(path), _given(model), names, _fitted.record_of(model), outliers)
+    clusters = getattr(model, "clusters_", None)
+    clusters = None if clusters is None else [int(cluster) for cluster in clusters]
+    record, noise = _fitted.record_of(model), _rules.noise_of(model)
+    _core.write_model(os.fspath(path), _given(model), names, record, outliers, clusters, noise)
     return path
 
 

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator, DensityMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _core, _inputs
+from gmm_rs import _bridge, _core, _inputs, _rules
 from gmm_rs._convert import from_sklearn, to_sklearn
 
 __all__ = ["GaussianMixture"]
@@ -104,11 +104,13 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         a true value, the fit stops and keeps the best result so far, without a warning. If it raises, the fit stops and
         the estimator is unchanged.
 
-    prior : {'conjugate'}, default=None
+    prior : {'conjugate'} or dict, default=None
         'conjugate' maximises the posterior density under a conjugate prior instead of the likelihood: that of Fraley and
         Raftery (2007), made from the data, as in mclust. Components cannot collapse onto a few rows, and the bounds
         in `lower_bounds_` include the logarithm of the prior density over the total row weight. With this,
-        `floor`, `floor_relative` or `drop_starved` a fit of finite data always ends with a model.
+        `floor`, `floor_relative` or `drop_starved` a fit of finite data always ends with a model. A dict gives parts of
+        that prior: 'mean' (d,), 'shrinkage' (rows that it is worth), 'degrees_of_freedom', 'scale' with the shape of one
+        covariance, and 'concentration', at least 1, of the weights' Dirichlet prior; the others are those of 'conjugate'.
 
     floor : float, default=0.0
         Smallest variance of a component in any direction, in squared units of the data.
@@ -124,6 +126,29 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         'y': `fit` takes from `y` the known component of each row, from 0, and -1 where it is unknown; labelled rows keep
         their component. None: `y` is ignored, as in scikit-learn, so that a pipeline which passes its target to all
         steps gets the same fit as before.
+
+    fixed_weights : list of int or 'all', default=None
+        Components whose weight stays that of `weights_init`, to the bit; the other weights share the rest. With
+        `warm_start` and for a fit that continues, the weights of the last fit stay.
+
+    fixed_means : list of int or 'all', default=None
+        Components whose mean stays that of `means_init`.
+
+    fixed_covariances : list of int or 'all', default=None
+        Components whose covariance stays that of `precisions_init`.
+
+    shared_covariances : list of lists of int, or 'all', default=None
+        Groups of components that share one covariance. Not for 'tied', where all do.
+
+    noise : 'auto', float or array-like of bool of shape (n,), default=None
+        Adds a uniform component for rows that belong to no other (Banfield and Raftery 1993), as in mclust. At the start
+        the noise is what nearest-neighbour cleaning finds ('auto'), this share of the rows with the farthest neighbours,
+        or the given rows. The label of noise is -1, and `predict_proba` has it as a last column. `weights_` are those of
+        a row that is not noise. See `noise_weight_`.
+
+    noise_volume : float, default=None
+        Hypervolume of the region of the noise, mclust's ``1 / Vinv``. None: that of the smaller of two boxes around the
+        rows, along the columns and along the principal axes.
 
     Attributes
     ----------
@@ -155,6 +180,18 @@ class GaussianMixture(DensityMixin, BaseEstimator):
 
     lower_bounds_ : list of float, of length `n_iter_`
         Mean log-likelihood at every E-step of the best fit.
+
+    noise_weight_ : float
+        Share of noise. This and the next two exist only after a fit with `noise`.
+
+    noise_log_volume_ : float
+        Logarithm of the volume: the density of noise is ``exp(-noise_log_volume_)`` everywhere.
+
+    noise_region_ : dict or None
+        The box from which :meth:`sample` draws noise: 'lower' and 'upper', and perhaps 'rotation'.
+
+    clusters_ : ndarray of shape (k,)
+        The cluster of each component, if the model was read from a file that has clusters.
 
     n_features_in_ : int
         Number of columns ``d`` seen during `fit`.
@@ -200,11 +237,17 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         "n_jobs": [Integral, None],
         "init_rows": [Interval(Integral, 1, None, closed="left"), None],
         "callback": [callable, None],
-        "prior": [StrOptions({"conjugate"}), None],
+        "prior": [StrOptions({"conjugate"}), dict, None],
         "floor": [Interval(Real, 0.0, None, closed="left")],
         "floor_relative": [Interval(Real, 0.0, None, closed="left")],
         "drop_starved": [Interval(Real, 0.0, None, closed="left"), None],
         "labels": [StrOptions({"y"}), None],
+        "fixed_weights": ["array-like", StrOptions({"all"}), None],
+        "fixed_means": ["array-like", StrOptions({"all"}), None],
+        "fixed_covariances": ["array-like", StrOptions({"all"}), None],
+        "shared_covariances": [list, tuple, StrOptions({"all"}), None],
+        "noise": [StrOptions({"auto"}), Interval(Real, 0.0, 1.0, closed="neither"), "array-like", None],
+        "noise_volume": [Interval(Real, 0.0, None, closed="neither"), None],
     }
 
     # The documentation link in scikit-learn's HTML representation. This project's pages have no public address, and
@@ -239,6 +282,12 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         floor_relative=0.0,
         drop_starved=None,
         labels=None,
+        fixed_weights=None,
+        fixed_means=None,
+        fixed_covariances=None,
+        shared_covariances=None,
+        noise=None,
+        noise_volume=None,
     ):
         self.n_components = n_components
         self.covariance_type = covariance_type
@@ -264,6 +313,12 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         self.floor_relative = floor_relative
         self.drop_starved = drop_starved
         self.labels = labels
+        self.fixed_weights = fixed_weights
+        self.fixed_means = fixed_means
+        self.fixed_covariances = fixed_covariances
+        self.shared_covariances = shared_covariances
+        self.noise = noise
+        self.noise_volume = noise_volume
 
     @classmethod
     @functools.cache
@@ -375,7 +430,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         Returns
         -------
         labels : ndarray of shape (n,)
-            Most probable component of each row; the first one if several are equally probable.
+            Most probable component of each row, the first one if several are equally probable; -1 for noise.
         """
         check_is_fitted(self)
         rows = _inputs.rows(self, X, reset=False, by_name=True)
@@ -392,7 +447,8 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         Returns
         -------
         resp : ndarray of shape (n, k)
-            Probability of each component for each row. Each row sums to 1.
+            Probability of each component for each row. Each row sums to 1. After a fit with `noise` there is a further
+            column, the last, for the noise.
         """
         check_is_fitted(self)
         rows = _inputs.rows(self, X, reset=False, by_name=True)
@@ -452,12 +508,13 @@ class GaussianMixture(DensityMixin, BaseEstimator):
             Rows in random order (scikit-learn sorts them by component).
 
         y : ndarray of shape (n_samples,)
-            Component of each row.
+            Component of each row; -1 for noise.
         """
         check_is_fitted(self)
         if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
             raise ValueError(f"Invalid value for 'n_samples': {n_samples!r}. It must be an integer of at least 1.")
-        drawn = _core.sample(_bridge.parameters(self), int(n_samples), _bridge.seed(self.random_state))
+        seed, noise = _bridge.seed(self.random_state), _rules.noise_of(self)
+        drawn = _core.sample(_bridge.parameters(self), int(n_samples), seed, noise)
         return tuple(_inputs.like(self.means_, array) for array in drawn)
 
     def bic(self, X):
@@ -500,7 +557,8 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         -------
         estimator : sklearn.mixture.GaussianMixture
             Without the parameters and attributes that only this class has (`device`, `precision`, `n_jobs`,
-            `init_rows`, `callback`, `prior`, `floor`, `floor_relative`, `drop_starved`, `labels`, `engine_`).
+            `init_rows`, `callback`, `prior`, `floor`, `floor_relative`, `drop_starved`, `labels`, the `fixed_` and shared
+            parts, `engine_`). A mixture with noise is an error.
         """
         return to_sklearn(self)
 

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -32,11 +32,17 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
     n_jobs: int | None
     init_rows: int | None
     callback: Callable[[int, float], object] | None
-    prior: Literal["conjugate"] | None
+    prior: Literal["conjugate"] | dict[str, ArrayLike] | None
     floor: float
     floor_relative: float
     drop_starved: float | None
     labels: Literal["y"] | None
+    fixed_weights: ArrayLike | Literal["all"] | None
+    fixed_means: ArrayLike | Literal["all"] | None
+    fixed_covariances: ArrayLike | Literal["all"] | None
+    shared_covariances: Sequence[ArrayLike] | Literal["all"] | None
+    noise: Literal["auto"] | float | ArrayLike | None
+    noise_volume: float | None
 
     weights_: _Float
     means_: _Float
@@ -51,6 +57,10 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
     feature_names_in_: NDArray[np.object_]
     engine_: str
     fast_loss_: dict[str, float] | None
+    noise_weight_: float
+    noise_log_volume_: float
+    noise_region_: dict[str, Any] | None
+    clusters_: NDArray[np.integer[Any]]
 
     def __init__(
         self,
@@ -74,11 +84,17 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         n_jobs: int | None = None,
         init_rows: int | None = None,
         callback: Callable[[int, float], object] | None = None,
-        prior: Literal["conjugate"] | None = None,
+        prior: Literal["conjugate"] | dict[str, ArrayLike] | None = None,
         floor: float = 0.0,
         floor_relative: float = 0.0,
         drop_starved: float | None = None,
         labels: Literal["y"] | None = None,
+        fixed_weights: ArrayLike | Literal["all"] | None = None,
+        fixed_means: ArrayLike | Literal["all"] | None = None,
+        fixed_covariances: ArrayLike | Literal["all"] | None = None,
+        shared_covariances: Sequence[ArrayLike] | Literal["all"] | None = None,
+        noise: Literal["auto"] | float | ArrayLike | None = None,
+        noise_volume: float | None = None,
     ) -> None: ...
     def fit(self, X: ArrayLike | _Table, y: object = None, sample_weight: ArrayLike | None = None) -> Self: ...
     def partial_fit(self, X: ArrayLike | _Table, y: object = None, sample_weight: ArrayLike | None = None) -> Self: ...

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _core, _inputs
+from gmm_rs import _bridge, _core, _inputs, _rules
 from gmm_rs._given import index
 from gmm_rs._place import place
 from gmm_rs.exceptions import ParameterError
@@ -125,6 +125,7 @@ def bootstrap(
         raise ParameterError(f"level is {level!r}: it must be a number between 0 and 1")
     replicates = index(replicates, "replicates", 2)
     check_is_fitted(model)
+    _rules.refuse_noise(model, "which the bootstrap does not fit")
     rows = _inputs.rows(model, X, reset=False, ensure_min_samples=2)
     k, kind = len(model.weights_), model.covariance_type
     options = {

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from gmm_rs import _bridge, _core, _fitted, _inputs
+from gmm_rs import _bridge, _core, _fitted, _inputs, _rules
 from gmm_rs._given import index
 from gmm_rs._place import place
 from gmm_rs.exceptions import DataWarning, ParameterError
@@ -45,6 +45,12 @@ def select(
     init_rows=None,
     replicates=99,
     level=0.05,
+    prior=None,
+    floor=0.0,
+    floor_relative=0.0,
+    drop_starved=None,
+    noise=None,
+    noise_volume=None,
 ):
     """Fit every combination of number of components and covariance type, and select the best by a criterion.
 
@@ -100,6 +106,20 @@ def select(
     level : float, default=0.05
         A test with a p-value above this ends the sequence.
 
+    prior : {'conjugate'} or dict, default=None
+        This and the following are those of :class:`~gmm_rs.mixture.GaussianMixture`, for each candidate. With a prior the
+        criteria have the likelihood at the posterior mode, as in mclust.
+
+    floor : float, default=0.0
+
+    floor_relative : float, default=0.0
+
+    drop_starved : float, default=None
+
+    noise : 'auto', float or array-like of bool of shape (n,), default=None
+
+    noise_volume : float, default=None
+
     Returns
     -------
     selection : Selection
@@ -139,6 +159,12 @@ def select(
         precision=precision,
         n_jobs=n_jobs,
         init_rows=init_rows,
+        prior=prior,
+        floor=floor,
+        floor_relative=floor_relative,
+        drop_starved=drop_starved,
+        noise=noise,
+        noise_volume=noise_volume,
     )
     model._validate_params()
     rows = _inputs.rows(model, X, reset=True, ensure_min_samples=2)
@@ -151,6 +177,7 @@ def select(
         "max_iter": max_iter,
         "reg_covar": reg_covar,
         "seed": _bridge.seed(random_state),
+        "rule": _rules.rule(model, None, *rows.shape),
     }
     weights = _inputs.weights(sample_weight, rows)
     start = _bridge.STARTS[init_params]
@@ -174,6 +201,7 @@ def select(
     model.set_params(n_components=best["n_components"], covariance_type=best["covariance_type"])
     _bridge.set_parameters(model, fit, rows.dtype)
     _fitted.set_record(model, fit["record"])
+    _rules.set_noise(model, fit["noise"])
     model.fast_loss_ = fit["fast_loss"]
     _bridge.as_given(model, X)
     made = Selection(criterion, _table(found["candidates"]), found["best"], model)

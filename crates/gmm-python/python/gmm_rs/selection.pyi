@@ -44,6 +44,12 @@ def select(
     init_rows: int | None = None,
     replicates: int = 99,
     level: float = 0.05,
+    prior: Literal["conjugate"] | dict[str, ArrayLike] | None = None,
+    floor: float = 0.0,
+    floor_relative: float = 0.0,
+    drop_starved: float | None = None,
+    noise: Literal["auto"] | float | ArrayLike | None = None,
+    noise_volume: float | None = None,
 ) -> Selection: ...
 
 class Test(NamedTuple):

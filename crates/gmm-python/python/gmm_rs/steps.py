@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _core, _inputs
+from gmm_rs import _core, _inputs, _rules
 from gmm_rs._given import Parameters, float64
 from gmm_rs._gpu import to_host
 from gmm_rs._place import place
@@ -299,6 +299,7 @@ def _given(model, covariance_type):
         arrays = model
     else:
         check_is_fitted(model)
+        _rules.refuse_noise(model, "which is not used here")
         covariance_type = model.covariance_type
         arrays = (model.weights_, model.means_, model.covariances_)
     return (covariance_type, *(np.ascontiguousarray(float64(to_host(array))) for array in arrays))

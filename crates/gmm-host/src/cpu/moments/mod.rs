@@ -30,6 +30,8 @@ pub(crate) struct Sums {
     pub(crate) pairs: Vec<f64>,
     pub(crate) log_likelihood: f64,
     pub(crate) entropy: f64,
+    /// `Σ w t`, the count of the noise.
+    pub(crate) noise: f64,
 }
 
 impl Sums {
@@ -42,6 +44,7 @@ impl Sums {
             pairs: vec![0.0; if pairs { k * k } else { 0 }],
             log_likelihood: 0.0,
             entropy: 0.0,
+            noise: 0.0,
         }
     }
 
@@ -52,6 +55,7 @@ impl Sums {
         self.pairs.fill(0.0);
         self.log_likelihood = 0.0;
         self.entropy = 0.0;
+        self.noise = 0.0;
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -68,6 +72,7 @@ impl Sums {
         }
         self.log_likelihood += other.log_likelihood;
         self.entropy += other.entropy;
+        self.noise += other.noise;
     }
 
     /// Bytes of one set of sums.

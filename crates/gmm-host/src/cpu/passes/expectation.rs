@@ -1,24 +1,37 @@
 //! The fused E-step and M-step sums.
 
 use super::super::e_step::{Responsibilities, RowOutputs};
-use super::super::layout::Layout;
+use super::super::layout::{BLOCK, Layout, STRIDE};
 use super::super::moments::{self, Accumulate, Sums, Tile};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
 use super::super::terms::Terms;
 use super::{Passes, SMALL_PASS, Shape, Share, Workspace, collect, padded};
 use crate::{Error, memory};
-use gmm_model::{CovarianceType, Statistics};
+use gmm_model::{CovarianceType, NoiseTerms, Statistics};
 use ndarray::ArrayView2;
 use rayon::prelude::*;
 
 impl<T: Dispatch> Passes<T> {
     /// Adds the moments of the responsibilities under `terms`, about its means, to the shares' sums.
     pub(crate) fn expectation(&mut self, layout: &Layout<T>, terms: &Terms<T>) -> Result<(), Error> {
+        self.expectation_beside(layout, terms, None).map(|_| ())
+    }
+
+    /// As [`expectation`](Self::expectation) beside noise, whose count is returned once the shares are
+    /// [added](Self::statistics).
+    pub(crate) fn expectation_beside(
+        &mut self,
+        layout: &Layout<T>,
+        terms: &Terms<T>,
+        noise: Option<NoiseTerms>,
+    ) -> Result<f64, Error> {
         self.prepare(layout, terms.kind, terms.k)?;
         let machine = self.machine;
-        let floors = &moments::floors(&terms.weights, layout.total_weight / layout.n as f64);
-        self.for_each(|share| T::dispatch(machine, Expectation { layout, terms, floors, share }));
-        Ok(())
+        // Of the components' weights only this much is not noise.
+        let share = noise.map_or(1.0, NoiseTerms::rest);
+        let floors = &moments::floors(&terms.weights, share * layout.total_weight / layout.n as f64);
+        self.for_each(|share| T::dispatch(machine, Expectation { layout, terms, noise, floors, share }));
+        Ok(self.shares.iter().map(|share| share.sums.noise).sum())
     }
 
     /// Whether to distribute `sets` mixtures of a shape over the threads rather than the rows: if a pass has a single
@@ -60,7 +73,7 @@ impl<T: Dispatch> Passes<T> {
         let run = |(share, (terms, centres)): (&mut Share<T>, &(Terms<T>, ArrayView2<'_, f64>))| {
             share.sums.clear();
             let floors = &moments::floors(&terms.weights, weight);
-            T::dispatch(machine, Expectation { layout, terms, floors, share });
+            T::dispatch(machine, Expectation { layout, terms, noise: None, floors, share });
             collect(std::slice::from_mut(share), layout, terms.kind, *centres, &terms.means)
         };
         let alone = &mut self.alone[..sets.len()];
@@ -71,6 +84,7 @@ impl<T: Dispatch> Passes<T> {
 struct Expectation<'a, T: Real> {
     layout: &'a Layout<T>,
     terms: &'a Terms<T>,
+    noise: Option<NoiseTerms>,
     floors: &'a [T],
     share: &'a mut Share<T>,
 }
@@ -80,7 +94,7 @@ impl<T: Real> Kernel<T> for Expectation<'_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
-        let Self { layout, terms, floors, share } = self;
+        let Self { layout, terms, noise, floors, share } = self;
         let work = &mut share.workspace;
         for block in share.blocks.clone() {
             let (x, weights, rows) =
@@ -96,7 +110,15 @@ impl<T: Real> Kernel<T> for Expectation<'_, T> {
                 scratch: &mut work.scratch,
                 out: RowOutputs { top: &mut work.top, rest: &mut work.rest, entropy: None },
             });
-            share.sums.log_likelihood += log_likelihood(&work.top[..rows], &work.rest[..rows], weights);
+            let (top, rest) = (&work.top[..rows], &work.rest[..rows]);
+            share.sums.log_likelihood += match noise {
+                None => log_likelihood(top, rest, weights),
+                Some(noise) => {
+                    let (log_likelihood, count) = beside(noise, (top, rest), weights, &mut work.joint);
+                    share.sums.noise += count;
+                    log_likelihood
+                }
+            };
             let tile = Tile { x, rows: wide, responsibilities: &work.joint, distances: &work.distances, floors };
             w.apart(Accumulate {
                 kind: terms.kind,
@@ -108,6 +130,25 @@ impl<T: Real> Kernel<T> for Expectation<'_, T> {
             });
         }
     }
+}
+
+/// Multiplies the responsibilities of a tile, `(k, STRIDE)`, by the probability that the row is not noise. Returns the
+/// log-likelihood of the rows and the count of the noise.
+fn beside<T: Real>(noise: NoiseTerms, (top, rest): (&[T], &[T]), weights: &[T], joint: &mut [T]) -> (f64, f64) {
+    let mut sums = (0.0, 0.0);
+    let mut left = [T::ZERO; BLOCK];
+    for (row, left) in left[..top.len()].iter_mut().enumerate() {
+        let w = weights[row].to_f64();
+        if w > 0.0 {
+            let (log_density, t, rest) = noise.posterior(top[row].to_f64() + rest[row].to_f64());
+            sums = (sums.0 + w * log_density, sums.1 + w * t);
+            *left = T::of(rest);
+        }
+    }
+    for column in joint.chunks_mut(STRIDE) {
+        column.iter_mut().zip(&left).for_each(|(r, left)| *r = T::of(r.to_f64() * left.to_f64()));
+    }
+    sums
 }
 
 /// Σ weight (top + rest) over rows of positive weight, in f64.
