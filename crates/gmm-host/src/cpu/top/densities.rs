@@ -121,7 +121,8 @@ fn tile<T: Real, W: Words<T>, const R: usize, const SCALED: bool>(
             for r in 0..R {
                 let x = w.splat(*x.get_unchecked(r * width + j));
                 for v in 0..VECTORS {
-                    let t = if SCALED { w.fma(x, scales[v], offsets[v]) } else { w.mul(w.sub(x, offsets[v]), scales[v]) };
+                    let t =
+                        if SCALED { w.fma(x, scales[v], offsets[v]) } else { w.mul(w.sub(x, offsets[v]), scales[v]) };
                     sums[r][v] = w.fma(t, t, sums[r][v]);
                 }
             }

@@ -129,7 +129,7 @@ impl<T: Dispatch> TopRows<T> {
     /// the mixture that selected them, of kind diag or spherical.
     pub(crate) fn add_to(mut self, machine: Machine, background: &TopBackground<T>, statistics: &mut Statistics) {
         statistics.total_weight += self.total_weight();
-        statistics.n_rows += self.weights.len() as u64;
+        statistics.n_rows += self.weights.iter().filter(|w| **w > 0.0).count() as u64;
         let sums = Sums {
             weight: &mut statistics.weight,
             first: statistics.first.as_slice_mut().expect("row-major"),

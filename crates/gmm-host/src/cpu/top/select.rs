@@ -7,8 +7,8 @@
 
 use std::cmp::Ordering;
 
-use super::LANES;
 use super::super::simd::{Kernel, Real, Words};
+use super::LANES;
 
 /// Components whose comparisons are collected in one word.
 const WORD: usize = u64::BITS as usize;
@@ -57,7 +57,9 @@ impl<T: Real> Kernel<T> for Largest<'_, T> {
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
         let Self { k, count, joint, pitch, scratch, components, values: out } = self;
-        assert!(count >= 1 && count <= k && k <= pitch && pitch.is_multiple_of(LANES) && LANES.is_multiple_of(W::LANES));
+        assert!(
+            count >= 1 && count <= k && k <= pitch && pitch.is_multiple_of(LANES) && LANES.is_multiple_of(W::LANES)
+        );
         let Scratch { maxima, list, values } = scratch;
         let padding = count.next_multiple_of(LANES) - count;
         for row in joint.chunks_exact(pitch) {
