@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use clap::Args;
 use gmm_data::{ModelFile, Table};
@@ -98,10 +99,12 @@ pub(crate) fn run(args: &AdaptArgs, console: &Console) -> anyhow::Result<()> {
     };
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let utterances = Utterances { precision, ..Utterances::new(&data, &rows) };
+    let started = Instant::now();
     let adapted = match args.top {
         Some(top) => adapt_many_top(&CpuEngine::new(args.engine.threads)?, &model.mixture, &utterances, top, &options)?,
         None => adapt_many(opened.engine.as_ref(), &model.mixture, &utterances, &options)?,
     };
+    console.note(|| format!("adapted to {} speakers in {:.1?}", adapted.len(), started.elapsed()));
     if let Some(path) = &args.supervectors {
         let form = if args.normalised { Supervector::Normalised } else { Supervector::Mean };
         let named = args.by.as_deref().map(|column| (column, values.as_slice()));

@@ -27,6 +27,9 @@ pub(crate) fn rows(source: Source<'_>, weights: Option<&str>, console: &Console)
 /// The known component of each row, or `None`.
 pub(crate) type Labels = Vec<Option<usize>>;
 
+/// Rows, and the values of a column that was removed from them.
+pub(crate) type RowsBy = (Dataset, Option<Vec<f64>>);
+
 /// As [`rows`]. If `labels` names a column, it becomes the known component of each row and is removed from the data; a
 /// negative number means that the component is not known.
 ///
@@ -60,7 +63,7 @@ fn rows_with(
     (weights, labels): (Option<&str>, Option<&str>),
     known: Option<&[String]>,
     console: &Console,
-) -> anyhow::Result<(Dataset, Option<Vec<f64>>)> {
+) -> anyhow::Result<RowsBy> {
     let started = Instant::now();
     let (files, options) = (source.files()?, source.options());
     // Before the rows take any of it.
@@ -260,7 +263,7 @@ pub(crate) fn rows_of(
     source: Source<'_>,
     others: (Option<&str>, Option<&str>),
     console: &Console,
-) -> anyhow::Result<(Dataset, Option<Vec<f64>>)> {
+) -> anyhow::Result<RowsBy> {
     let (data, values) = rows_with(source, others, model.feature_names.as_deref(), console)?;
     check_columns(model, &data).with_context(|| source.display())?;
     Ok((data, values))
@@ -330,7 +333,7 @@ pub(crate) fn model_rows_by_and_engine(
     others: (Option<&str>, Option<&str>),
     engine: &EngineArgs,
     console: &Console,
-) -> anyhow::Result<(ModelFile, (Dataset, Option<Vec<f64>>), Opened)> {
+) -> anyhow::Result<(ModelFile, RowsBy, Opened)> {
     let model = model_beside(path, source)?;
     let (kind, k) = (model.mixture.covariance_type(), model.mixture.n_components());
     let work = move |shape, precision| Work::passes(shape, precision, kind, k, 1.0);

@@ -74,7 +74,7 @@ impl<T: Real> Kernel<T> for Largest<'_, T> {
                 values[n..n.next_multiple_of(W::LANES)].fill(T::of(f64::NEG_INFINITY));
                 let low = if bound > f64::NEG_INFINITY { bound } else { least(&values[..n]) };
                 match cut(w, &values[..n.next_multiple_of(W::LANES)], count, low) {
-                    Some(least) => keep(list, values, n, |v| !(v < least)),
+                    Some(least) => keep(list, values, n, |v| v >= least),
                     None => keep_of_equals(list, &mut values[..n], count),
                 }
             }
