@@ -156,9 +156,7 @@ def adapt_many(
     return _core.adapted_means(rows, given, where, ends, (float(relevance), _top(top)))
 
 
-def top_statistics(
-    model, X, *, top=30, groups=None, covariance_type="diag", precision=None, n_jobs=None
-):
+def top_statistics(model, X, *, top=30, groups=None, covariance_type="diag", precision=None, n_jobs=None):
     """Compute the statistics of each utterance with its rows shared among their largest components only.
 
     The responsibilities of a row are those of its `top` components of largest density under the mixture, and 0 for all
