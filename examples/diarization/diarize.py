@@ -19,9 +19,10 @@ from sklearn.exceptions import ConvergenceWarning
 HOP = 0.02  # seconds per frame
 N_MFCC = 19
 SEGMENT = 3.0  # seconds of speech of a first segment
-# λ of ΔBIC: small for segments, which may have two voices; more than 1 for speakers, since frames are not independent.
-PURE_PENALTY = 0.7
-PENALTY = 3.5
+PENALTY = 0.7  # λ of ΔBIC: below 1, so that clusters of segments are pure
+# Log-likelihood per frame of the recording that merging two clusters of one speaker may cost. BIC has no such term, but
+# the segmentation gives each cluster the sounds that it explains best, so that they differ in proportion to the frames.
+ALLOWANCE = 0.15
 N_COMPONENTS = 8  # of a speaker's mixture
 MIN_DURATION = 2.5  # seconds of a turn, as in the papers
 BLOCK = 0.1  # seconds: turns begin and end at multiples of it, before silence is trimmed
@@ -77,14 +78,14 @@ def half_log_determinants(weight, first, second):
     return weight * np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
 
 
-def agglomerated(segments, penalty):
+def agglomerated(segments, allowance=0.0):
     """The cluster of each segment, by merging the pair of the largest ΔBIC while that is positive.
 
-    The ΔBIC of two Gaussians against one (Chen and Gopalakrishnan 1998, equation 7).
+    The ΔBIC of two Gaussians against one (Chen and Gopalakrishnan 1998, equation 7), and `allowance` for each frame.
     """
     weight, first, second = (np.concatenate(part) for part in zip(*POOL.map(moments, segments), strict=True))
     n, d = first.shape
-    penalty *= 0.5 * (d + d * (d + 1) / 2)
+    penalty, allowed = PENALTY * 0.5 * (d + d * (d + 1) / 2), allowance * weight.sum()
     own = half_log_determinants(weight, first, second)
     labels = np.arange(n)
     gain = np.full((n, n), -np.inf)
@@ -92,7 +93,7 @@ def agglomerated(segments, penalty):
 
     def update(a, others):
         both = half_log_determinants(weight[a] + weight[others], first[a] + first[others], second[a] + second[others])
-        found = own[a] + own[others] - both + penalty * np.log(weight[a] + weight[others])
+        found = own[a] + own[others] - both + penalty * np.log(weight[a] + weight[others]) + allowed
         gain[a, others] = gain[others, a] = found
 
     for a in range(1, n):
@@ -160,7 +161,7 @@ def clusters(rows, speech):
     rows = np.ascontiguousarray(rows[speech])
     likelihood = Likelihood(rows, "diag", device="cpu")
     segments = np.array_split(rows, max(1, round(len(rows) * HOP / SEGMENT)))
-    labels = np.repeat(agglomerated(segments, PURE_PENALTY), [len(segment) for segment in segments])
+    labels = np.repeat(agglomerated(segments), [len(segment) for segment in segments])
     while True:
         with warnings.catch_warnings():
             # A few iterations are enough, so EM does not converge.
@@ -170,7 +171,7 @@ def clusters(rows, speech):
             labels, blocks = segmented(likelihood, models, speech)
             left, labels = np.unique(labels, return_inverse=True)
             models = list(POOL.map(trained, split(rows, labels), [models[c] for c in left]))
-        speaker = agglomerated(split(rows, labels), PENALTY)
+        speaker = agglomerated(split(rows, labels), ALLOWANCE)
         if speaker.max() + 1 == len(models):
             return segmented(likelihood, models, speech)[1]
         labels = speaker[labels]

@@ -51,6 +51,40 @@ fn every_file_is_a_speaker() {
 }
 
 #[test]
+fn every_value_of_a_column_is_a_speaker() {
+    let folder = speakers();
+    let rows = "x,y,who\n".to_owned() + &"2,2,7\n10,6,-1\n".repeat(16);
+    std::fs::write(folder.path("all.csv"), rows).expect("a file");
+    folder.gmm("adapt ubm.json all.csv --by who -o models --supervectors means.csv").ok();
+    close(&means(&folder, "models/7.json"), &[1.0, 1.0, 10.0, 10.0]);
+    close(&means(&folder, "models/-1.json"), &[0.0, 0.0, 10.0, 8.0]);
+    let table = std::fs::read_to_string(folder.path("means.csv")).expect("a table");
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!((lines[0], lines.len()), ("who,m0_0,m0_1,m1_0,m1_1", 3));
+    let numbers = |line: &str| line.split(',').map(|v| v.parse().unwrap()).collect::<Vec<f64>>();
+    // Sums of 16 rows in another order.
+    close(&numbers(lines[1]), &[-1.0, 0.0, 0.0, 10.0, 8.0]);
+    close(&numbers(lines[2]), &[7.0, 1.0, 1.0, 10.0, 10.0]);
+    let text = folder.gmm("score models/7.json all.csv --by who --background ubm.json --top 1").ok().stdout;
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!((lines[0][1], lines[1][1]), ("-1", "7"), "{text}");
+    close(&[lines[1][0].parse().unwrap()], &[1.875]);
+}
+
+#[test]
+fn rows_are_shared_among_the_largest_components() {
+    let folder = speakers();
+    let rows = "5,5\n".repeat(16);
+    std::fs::write(folder.path("between.csv"), rows).expect("a file");
+    folder.gmm("adapt ubm.json between.csv -o all.json").ok();
+    folder.gmm("adapt ubm.json between.csv -o one.json --top 1").ok();
+    // Both components are as near: the first takes all 16 rows, or half of them each.
+    close(&means(&folder, "one.json"), &[2.5, 2.5, 10.0, 10.0]);
+    let third = 5.0 / 3.0;
+    close(&means(&folder, "all.json"), &[third, third, 10.0 - third, 10.0 - third]);
+}
+
+#[test]
 fn a_ratio_is_positive_for_the_speaker_and_negative_for_another() {
     let folder = speakers();
     folder.gmm("adapt ubm.json a.csv -o a.json").ok();
@@ -77,6 +111,9 @@ fn malformed_commands_say_what_to_do() {
     says("adapt ubm.json a.csv b.csv -o both.json", "must be a folder");
     says("adapt ubm.json a.csv -o a.json --adapt covariances", "covariances");
     says("score ubm.json a.csv --top 3", "--background");
+    says("score ubm.json a.csv --by 0", "--background");
+    says("adapt ubm.json a.csv --by 0 -o a.json", "must be a folder");
+    says("adapt ubm.json a.csv -o a.json --top 0", "--top");
     std::fs::create_dir(folder.path("other")).expect("a folder");
     std::fs::copy(folder.path("a.csv"), folder.path("other/a.csv")).expect("a copy");
     says("adapt ubm.json a.csv other/a.csv -o models", "would be one file");

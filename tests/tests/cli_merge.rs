@@ -38,7 +38,8 @@ fn moments(folder: &Folder, name: &str) -> Vec<f64> {
 
 #[test]
 fn bic_selects_six_components_of_the_crosses_and_entropy_four_clusters() {
-    // The documented results of mclust's clustCombi for ex4.1, and those of Hennig 2010's DEMP.
+    // Six components and four clusters: Baudry et al. 2010, section 4.1. The data are drawn anew, not those of mclust's ex4.1,
+    // whose reference page (man/clustCombi.Rd) prints no results.
     let folder = crosses();
     let found = json(&folder, "select x.csv -k 4..8 --n-init 10 --device cpu --json -o best.json");
     assert_eq!(found["best"]["n_components"], 6, "{found}");
@@ -181,8 +182,8 @@ fn split_and_merge_never_lowers_the_likelihood_of_a_fit() {
         };
         let (before, after) = (of(""), of("--split-merge"));
         assert!(after >= before, "{seed}: {before} {after}");
-        // mclust documents BIC −580.84 of its model VVV with three components for iris: with 44 parameters and 150 rows
-        // that is a log-likelihood of −180.19.
+        // mclust's summary(mclustBIC(iris[, -5], G = 3)) prints −580.8399 for VVV, as published outputs of it show (not its
+        // own documentation): with 44 parameters and 150 rows that is a log-likelihood of −180.19.
         assert!((after + 180.19).abs() < 0.01, "{seed}: {after}");
     }
     usage(&folder, "fit x.csv -k 3 --split-merge --online", &["--split-merge", "--online"]);

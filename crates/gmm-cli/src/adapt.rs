@@ -2,29 +2,33 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use clap::Args;
 use gmm_data::{ModelFile, Table};
-use gmm_host::adapt::{Utterances, adapt_many};
-use gmm_model::Mixture;
+use gmm_host::CpuEngine;
+use gmm_host::adapt::{Utterances, adapt_many, adapt_many_top};
 use gmm_model::adapt::{AdaptOptions, AdaptRule, Supervector, supervector};
+use gmm_model::{Dataset, Mixture};
 use ndarray::Array2;
 
 use crate::args::{self, EngineArgs, InputArgs};
 use crate::exit::Failure;
 use crate::input;
 use crate::output::{self, Console, is_stdio};
+use crate::utterances::{self, ByValue};
 
 const EXAMPLES: &str = "\
 Each component moves towards the rows that it is responsible for, as far as their number supports it (maximum a \
 posteriori adaptation; Reynolds, Quatieri and Dunn 2000). Every input file is a speaker: with several of them, -o is a \
-folder, which gets a model for each.
+folder, which gets a model for each. With --by, every value of a column is a speaker, in all files together.
 
 Examples:
   gmm adapt ubm.json speaker.npy -o speaker.json
   gmm adapt ubm.json speaker.npy -o speaker.json --adapt means,variances,weights --relevance 10
   gmm adapt ubm.json a.npy b.npy c.npy -o speakers/
   gmm adapt ubm.json a.npy b.npy c.npy --supervectors means.npy --normalised
+  gmm adapt ubm.json all.parquet --by speaker -o speakers/ --top 30
   gmm score speaker.json new.npy --background ubm.json --top 5";
 
 /// Adapt a background model to the rows of one speaker or many
@@ -38,6 +42,14 @@ pub(crate) struct AdaptArgs {
     /// Column of row weights: a row of weight 2 counts twice
     #[arg(long, value_name = "COLUMN")]
     weights: Option<String>,
+    /// Column of numbers: the rows of each value are a speaker. -o is then a folder, which gets a model VALUE.json for
+    /// each, and --supervectors has the values as first column
+    #[arg(long, value_name = "COLUMN")]
+    by: Option<String>,
+    /// Share each row among its C components of largest density only, as Kaldi does with gmm-gselect: faster, of kind diag
+    /// or spherical, and on the CPU
+    #[arg(long, value_name = "C", value_parser = args::at_least_one, allow_negative_numbers = true)]
+    top: Option<usize>,
     /// Relevance factor: the weight of rows at which a component is halfway between the background and the rows
     #[arg(long, value_name = "R", default_value = "16", allow_hyphen_values = true)]
     relevance: f64,
@@ -50,15 +62,15 @@ pub(crate) struct AdaptArgs {
         value_parser = ["means", "variances", "weights"]
     )]
     adapt: Vec<String>,
-    /// Rule for variances and weights: reynolds (as in bob) or kaldi
+    /// Rule for variances and weights: reynolds (the paper's) or kaldi
     #[arg(long, value_name = "RULE", default_value = "reynolds", value_parser = args::words::<AdaptRule>(&["reynolds", "kaldi"]))]
     rule: AdaptRule,
     #[command(flatten)]
     engine: EngineArgs,
-    /// Output model: json or safetensors; for several input files, a folder, which is created if it does not exist
+    /// Output model: json or safetensors; for several speakers, a folder, which is created if it does not exist
     #[arg(short, long, value_name = "MODEL", required_unless_present = "supervectors")]
     output: Option<PathBuf>,
-    /// Write the adapted means, one row of k*d numbers for each input file: csv, tsv, npy, parquet or arrow
+    /// Write the adapted means, one row of k*d numbers for each speaker: csv, tsv, npy, parquet or arrow
     #[arg(long, value_name = "OUT")]
     supervectors: Option<PathBuf>,
     /// Supervectors less those of the background, in standard deviations and times the roots of the weights (Campbell,
@@ -69,26 +81,35 @@ pub(crate) struct AdaptArgs {
 
 pub(crate) fn run(args: &AdaptArgs, console: &Console) -> anyhow::Result<()> {
     let files = args.input.source().files()?;
-    let outputs = outputs(args, &files)?;
+    let of_files = outputs(args, &files)?;
     let options = options(args)?;
-    let (model, data, opened) = input::model_rows_and_engine(
+    let (model, (data, values), opened) = input::model_rows_by_and_engine(
         (&args.model, args.input.source()),
-        args.weights.as_deref(),
+        (args.weights.as_deref(), args.by.as_deref()),
         &args.engine,
         console,
     )?;
     input::refuse_noise(&model, &args.model)?;
-    let speakers: Vec<Range<usize>> = data.parts().collect();
-    if speakers.len() != files.len() {
-        let why = format!("{} of the {} files have rows: leave the others out", speakers.len(), files.len());
-        return Err(Failure::BadData(why).into());
-    }
+    let ByValue { data, values, rows } = match (&args.by, values) {
+        (Some(column), Some(values)) => utterances::by_value(data, &values, column)?,
+        _ => ByValue { values: Vec::new(), rows: of_each(&data, files.len())?, data },
+    };
+    let outputs = match &args.by {
+        Some(_) => outputs_by(args, &files, &values)?,
+        None => of_files,
+    };
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
-    let utterances = Utterances { precision, ..Utterances::new(&data, &speakers) };
-    let adapted = adapt_many(opened.engine.as_ref(), &model.mixture, &utterances, &options)?;
+    let utterances = Utterances { precision, ..Utterances::new(&data, &rows) };
+    let started = Instant::now();
+    let adapted = match args.top {
+        Some(top) => adapt_many_top(&CpuEngine::new(args.engine.threads)?, &model.mixture, &utterances, top, &options)?,
+        None => adapt_many(opened.engine.as_ref(), &model.mixture, &utterances, &options)?,
+    };
+    console.note(|| format!("adapted to {} speakers in {:.1?}", adapted.len(), started.elapsed()));
     if let Some(path) = &args.supervectors {
         let form = if args.normalised { Supervector::Normalised } else { Supervector::Mean };
-        write_supervectors(path, &adapted, &model.mixture, form)?;
+        let named = args.by.as_deref().map(|column| (column, values.as_slice()));
+        write_supervectors(path, &adapted, &model.mixture, form, named)?;
     }
     let ModelFile { feature_names, storage, .. } = model;
     for (path, mixture) in outputs.iter().zip(adapted) {
@@ -100,6 +121,15 @@ pub(crate) fn run(args: &AdaptArgs, console: &Console) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The rows of each file.
+fn of_each(data: &Dataset, files: usize) -> Result<Vec<Range<usize>>, Failure> {
+    let speakers: Vec<Range<usize>> = data.parts().collect();
+    if speakers.len() == files {
+        return Ok(speakers);
+    }
+    Err(Failure::BadData(format!("{} of the {files} files have rows: leave the others out", speakers.len())))
+}
+
 fn options(args: &AdaptArgs) -> Result<AdaptOptions, Failure> {
     let of = |what: &str| args.adapt.iter().any(|word| word == what).then_some(args.relevance);
     let options =
@@ -108,8 +138,8 @@ fn options(args: &AdaptArgs) -> Result<AdaptOptions, Failure> {
     Ok(options)
 }
 
-/// The model files, one for each input file; none without `-o`. Checks that they can be written, and do not replace the
-/// inputs or one another.
+/// The model files, one for each input file; none without `-o` or with `--by`. Checks that they can be written, and do not
+/// replace the inputs or one another.
 fn outputs(args: &AdaptArgs, files: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let inputs = input::with_model(files, &args.model);
     if let Some(path) = &args.supervectors {
@@ -117,6 +147,13 @@ fn outputs(args: &AdaptArgs, files: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> 
         output::check_apart(path, &inputs)?;
     }
     let Some(path) = &args.output else { return Ok(Vec::new()) };
+    if args.by.is_some() {
+        if is_stdio(path) || output::is_model_path(path) {
+            let why = "with --by every value is a speaker: -o must be a folder for their models";
+            return Err(Failure::Usage(why.to_owned()).into());
+        }
+        return Ok(Vec::new());
+    }
     if files.len() < 2 {
         output::check_model_path(path)?;
         output::check_apart(path, &input::with_model(files, Path::new("")))?;
@@ -139,18 +176,42 @@ fn outputs(args: &AdaptArgs, files: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> 
         output::check_apart(&to, &inputs)?;
         all.push(to);
     }
-    std::fs::create_dir_all(path).map_err(|error| output::file_error(path, gmm_data::Problem::from(error)))?;
+    create(path)?;
     Ok(all)
 }
 
-fn write_supervectors(path: &Path, adapted: &[Mixture], background: &Mixture, form: Supervector) -> anyhow::Result<()> {
+/// The model files of `--by`, one for each value.
+fn outputs_by(args: &AdaptArgs, files: &[PathBuf], values: &[f64]) -> anyhow::Result<Vec<PathBuf>> {
+    let Some(folder) = &args.output else { return Ok(Vec::new()) };
+    let all: Vec<PathBuf> = values.iter().map(|value| folder.join(format!("{value}.json"))).collect();
+    let inputs = input::with_model(files, &args.model);
+    all.iter().try_for_each(|path| output::check_apart(path, &inputs))?;
+    create(folder)?;
+    Ok(all)
+}
+
+fn create(folder: &Path) -> anyhow::Result<()> {
+    Ok(std::fs::create_dir_all(folder).map_err(|error| output::file_error(folder, gmm_data::Problem::from(error)))?)
+}
+
+/// Writes a row for each speaker, which begins with the value of a column if the speakers have one.
+fn write_supervectors(
+    path: &Path,
+    adapted: &[Mixture],
+    background: &Mixture,
+    form: Supervector,
+    by: Option<(&str, &[f64])>,
+) -> anyhow::Result<()> {
     let (k, d) = background.means().dim();
-    let mut values = Vec::with_capacity(adapted.len() * k * d);
-    for one in adapted {
+    let width = k * d + usize::from(by.is_some());
+    let mut values = Vec::with_capacity(adapted.len() * width);
+    for (i, one) in adapted.iter().enumerate() {
+        values.extend(by.map(|(_, all)| all[i]));
         values.extend(supervector(one.means(), background, form)?);
     }
-    let names = (0..k).flat_map(|c| (0..d).map(move |j| format!("m{c}_{j}"))).collect();
-    let values = Array2::from_shape_vec((adapted.len(), k * d), values).expect("k*d of each");
+    let of_means = (0..k).flat_map(|c| (0..d).map(move |j| format!("m{c}_{j}")));
+    let names = by.map(|(column, _)| column.to_owned()).into_iter().chain(of_means).collect();
+    let values = Array2::from_shape_vec((adapted.len(), width), values).expect("a row for each");
     let _whole = output::hold(path);
     Ok(gmm_data::write_table(path, &Table::with_names(values, names)?)?)
 }

@@ -27,6 +27,9 @@ pub(crate) fn rows(source: Source<'_>, weights: Option<&str>, console: &Console)
 /// The known component of each row, or `None`.
 pub(crate) type Labels = Vec<Option<usize>>;
 
+/// Rows, and the values of a column that was removed from them.
+pub(crate) type RowsBy = (Dataset, Option<Vec<f64>>);
+
 /// As [`rows`]. If `labels` names a column, it becomes the known component of each row and is removed from the data; a
 /// negative number means that the component is not known.
 ///
@@ -60,7 +63,7 @@ fn rows_with(
     (weights, labels): (Option<&str>, Option<&str>),
     known: Option<&[String]>,
     console: &Console,
-) -> anyhow::Result<(Dataset, Option<Vec<f64>>)> {
+) -> anyhow::Result<RowsBy> {
     let started = Instant::now();
     let (files, options) = (source.files()?, source.options());
     // Before the rows take any of it.
@@ -76,7 +79,10 @@ fn rows_with(
     }
     let joined = match known.filter(|_| options.columns.is_none()) {
         None => gmm_data::read_tables(&files, &options)?,
-        Some(known) => read_known(&files, known, &options)?,
+        Some(known) => {
+            let all: Vec<String> = known.iter().map(String::as_str).chain(second).map(str::to_owned).collect();
+            read_known(&files, &all, &options)?
+        }
     };
     let later_parts = joined.later_parts();
     let JoinedTable { mut table, parts } = joined;
@@ -257,7 +263,7 @@ pub(crate) fn model_and_rows(
     console: &Console,
 ) -> anyhow::Result<(ModelFile, Dataset)> {
     let model = any_model_beside(path, source)?;
-    let data = rows_of(&model, source, weights, console)?;
+    let (data, _) = rows_of(&model, source, (weights, None), console)?;
     Ok((model, data))
 }
 
@@ -279,11 +285,17 @@ fn any_model_beside(path: &Path, source: Source<'_>) -> anyhow::Result<ModelFile
     any_model(path)
 }
 
-/// The rows to evaluate a model on.
-fn rows_of(model: &ModelFile, source: Source<'_>, weights: Option<&str>, console: &Console) -> anyhow::Result<Dataset> {
-    let (data, _) = rows_with(source, (weights, None), model.feature_names.as_deref(), console)?;
+/// The rows to evaluate a model on, and the values of the column `by`, which are removed from them. `others` are the
+/// columns of weights and `by`.
+pub(crate) fn rows_of(
+    model: &ModelFile,
+    source: Source<'_>,
+    others: (Option<&str>, Option<&str>),
+    console: &Console,
+) -> anyhow::Result<RowsBy> {
+    let (data, values) = rows_with(source, others, model.feature_names.as_deref(), console)?;
     check_columns(model, &data).with_context(|| source.display())?;
-    Ok(data)
+    Ok((data, values))
 }
 
 /// The columns `wanted` of the model, in that order, of rows that may have others. Columns are matched by name where both
@@ -337,14 +349,28 @@ pub(crate) fn model_rows_and_engine(
     engine: &EngineArgs,
     console: &Console,
 ) -> anyhow::Result<(ModelFile, Dataset, Opened)> {
+    let (model, (data, _), opened) = model_rows_by_and_engine((path, source), (weights, None), engine, console)?;
+    Ok((model, data, opened))
+}
+
+/// As [`model_rows_and_engine`], with the values of a column that is removed from the rows; see [`rows_of`].
+///
+/// # Errors
+/// As [`model_rows_and_engine`].
+pub(crate) fn model_rows_by_and_engine(
+    (path, source): (&Path, Source<'_>),
+    others: (Option<&str>, Option<&str>),
+    engine: &EngineArgs,
+    console: &Console,
+) -> anyhow::Result<(ModelFile, RowsBy, Opened)> {
     let model = any_model_beside(path, source)?;
     let (kind, k) = (model.mixture.covariance_type(), model.mixture.n_components());
     let work = move |shape, precision| Work::passes(shape, precision, kind, k, 1.0);
     let opening = Opening::begin(engine, source.memory(), &source.files()?, &work);
-    let data = rows_of(&model, source, weights, console)?;
+    let (data, values) = rows_of(&model, source, others, console)?;
     let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
     opening::note_rows(&opened, &data, engine.precision(), console)?;
-    Ok((model, data, opened))
+    Ok((model, (data, values), opened))
 }
 
 /// The inputs of a command that reads a model and rows.

@@ -39,6 +39,7 @@ mod select;
 mod show;
 mod size;
 mod split;
+mod utterances;
 
 use std::process::ExitCode;
 

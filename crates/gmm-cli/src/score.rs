@@ -1,5 +1,6 @@
 //! `gmm score`: the log-likelihood of rows under a model.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::args::{self, EngineArgs, InputArgs};
 use crate::output::{self, Console, is_stdio};
+use crate::utterances::{self, ByValue};
 use crate::{input, render};
 
 const EXAMPLES: &str = "\
@@ -42,6 +44,9 @@ pub(crate) struct ScoreArgs {
     /// file
     #[arg(long, value_name = "UBM", conflicts_with = "per_row")]
     background: Option<PathBuf>,
+    /// Column of numbers: a ratio for the rows of each value in place of each file
+    #[arg(long, value_name = "COLUMN", requires = "background")]
+    by: Option<String>,
     /// Components of each row in the ratio: those of largest density under the background. Computed on the CPU
     #[arg(
         long,
@@ -143,9 +148,12 @@ fn report(args: &ScoreArgs, totals: &Evaluation, data: &Dataset, console: &Conso
 fn ratios(args: &ScoreArgs, background: &Path, console: &Console) -> anyhow::Result<()> {
     let source = args.input.source();
     let background = input::model_beside(background, source)?;
-    let (model, data) = input::model_and_rows(&args.model, source, args.weights.as_deref(), console)?;
-    input::refuse_noise(&model, &args.model)?;
-    let parts: Vec<_> = data.parts().collect();
+    let model = input::model_beside(&args.model, source)?;
+    let (data, values) = input::rows_of(&model, source, (args.weights.as_deref(), args.by.as_deref()), console)?;
+    let ByValue { data, values, rows: parts } = match (&args.by, values) {
+        (Some(column), Some(values)) => utterances::by_value(data, &values, column)?,
+        _ => ByValue { values: Vec::new(), rows: data.parts().collect(), data },
+    };
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let utterances = Utterances { precision, ..Utterances::new(&data, &parts) };
     let trials: Vec<Trial> = (0..parts.len()).map(|utterance| Trial { speaker: 0, utterance }).collect();
@@ -153,16 +161,20 @@ fn ratios(args: &ScoreArgs, background: &Path, console: &Console) -> anyhow::Res
     let speaker = Speakers::Mixtures(std::slice::from_ref(&model.mixture));
     let found = log_likelihood_ratios(&engine, &background.mixture, &speaker, &utterances, &trials, &options)?;
     if args.json {
-        let ratios: Vec<Value> =
-            found.iter().zip(&parts).map(|(v, rows)| json!({"ratio": v, "n_rows": rows.len()})).collect();
+        let of = |(i, (v, rows)): (usize, (&f64, &Range<usize>))| match values.get(i) {
+            Some(value) => json!({"value": value, "ratio": v, "n_rows": rows.len()}),
+            None => json!({"ratio": v, "n_rows": rows.len()}),
+        };
+        let ratios: Vec<Value> = found.iter().zip(&parts).enumerate().map(of).collect();
         return Ok(output::print_json(&json!({"log_likelihood_ratios": ratios, "top": args.top}))?);
     }
     // Files without rows have no part; lines are then without names.
     let files = source.files()?;
     let named = files.len() == parts.len() && parts.len() > 1;
-    let line = |(i, v): (usize, &f64)| match named {
-        true => format!("{}  {}\n", render::short(*v), gmm_model::shown(&input::display(&files[i]))),
-        false => format!("{}\n", render::short(*v)),
+    let line = |(i, v): (usize, &f64)| match values.get(i) {
+        Some(value) => format!("{}  {value}\n", render::short(*v)),
+        None if named => format!("{}  {}\n", render::short(*v), gmm_model::shown(&input::display(&files[i]))),
+        None => format!("{}\n", render::short(*v)),
     };
     Ok(output::print(&found.iter().enumerate().map(line).collect::<String>())?)
 }

@@ -223,6 +223,54 @@ fn statistics_of_the_largest_components_are_those_of_the_reference() {
 }
 
 #[test]
+fn of_equal_components_the_first_is_selected() {
+    let one = background(100, 4, CovarianceType::Diag);
+    let twice = |all: ndarray::ArrayView2<'_, f64>| ndarray::concatenate![Axis(0), all, all];
+    let Covariances::Diag(variances) = one.covariances() else { panic!("diag") };
+    let weights = ndarray::concatenate![Axis(0), one.weights(), one.weights()] / 2.0;
+    let both = Mixture::new(weights, twice(one.means()), Covariances::Diag(twice(variances.view()))).unwrap();
+    let data = Dataset::new(rows(&one, 50, 12)).unwrap();
+    let all = vec![0..50; 1];
+    let utterances = Utterances::new(&data, &all);
+    let x = data.rows().to_f64();
+    for name in CpuEngine::instruction_sets() {
+        let engine = CpuEngine::with_instructions(1, name).unwrap();
+        for top in [1, 2, 5, 60, 199] {
+            let found = top_statistics(&engine, &both, &utterances, top, &|_, one| Ok(one)).unwrap().remove(0);
+            let mut want = Array1::<f64>::zeros(200);
+            for x in x.outer_iter() {
+                let chosen = largest(&both, x, top);
+                let total = density(&both, x, &chosen);
+                chosen.iter().for_each(|&c| want[c] += (reference::log_joint(&both, c, x) - total).exp());
+            }
+            all_close(found.weight.iter(), want.iter(), 1e-10);
+        }
+    }
+}
+
+#[test]
+fn statistics_of_long_utterances_do_not_depend_on_threads() {
+    let ubm = background(70, 5, CovarianceType::Diag);
+    let weights = (0..9000).map(|i| f64::from(i % 3)).collect();
+    let data = Dataset::new(rows(&ubm, 9000, 13)).unwrap().with_weights(weights).unwrap();
+    let utterances = [0..8500, 8500..9000];
+    let run = |threads: usize| {
+        let many = Utterances::new(&data, &utterances);
+        top_statistics(&CpuEngine::new(threads).unwrap(), &ubm, &many, 70, &|_, one| Ok(one)).unwrap()
+    };
+    let (found, others) = (run(1), run(3));
+    assert_eq!(found, others);
+    // With all components they are those of a pass.
+    for (rows, found) in utterances.iter().zip(&found) {
+        let want = pass(&engine(), &ubm, &data.part(rows.clone()), &storage(&ubm, Precision::F64)).unwrap();
+        assert_eq!(found.n_rows, want.n_rows);
+        all_close(found.weight.iter(), want.weight.iter(), 1e-10);
+        all_close(found.first.iter(), want.first.iter(), 1e-9);
+        all_close(found.second.iter(), want.second.iter(), 1e-9);
+    }
+}
+
+#[test]
 fn bad_input_is_an_error_that_says_where() {
     let ubm = background(4, 3, CovarianceType::Full);
     let data = Dataset::new(rows(&ubm, 30, 1)).unwrap();

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use gmm_host::adapt::{
-    RatioOptions, Speakers, Trial, Utterances, adapt_many, adapted_means_of_many, log_likelihood_ratios,
-    utterance_statistics,
+    RatioOptions, Speakers, Trial, Utterances, adapt_many, adapt_many_top, adapted_means_of_many, adapted_means_top,
+    log_likelihood_ratios, utterance_statistics,
 };
 use gmm_host::{CpuEngine, Data, Error, Work};
 use gmm_model::adapt::{AdaptOptions, AdaptRule, Supervector, linear_scores, supervector};
@@ -20,6 +20,7 @@ use crate::fit;
 use crate::given::Given;
 use crate::options::{Execution, word};
 use crate::rows::Rows;
+use crate::statistics::Sums;
 use crate::stoppable::stoppable;
 use crate::supervise::supervise;
 
@@ -54,31 +55,62 @@ fn on_utterances<A: Send + 'static>(
     done.map_err(|error| raise(py, error))
 }
 
-/// The arrays of the mixture adapted to the rows. `relevance` has the factors of means, variances and weights.
+/// The arrays of the mixture adapted to the rows. `relevance` has the factors of means, variances and weights; with `top`,
+/// rows are shared among as many components.
 #[pyfunction]
-#[pyo3(signature = (rows, given, place, relevance, rule, weights=None))]
+#[pyo3(signature = (rows, given, place, relevance, rule_and_top, weights=None))]
 pub(crate) fn adapted<'py>(
     py: Python<'py>,
     rows: &Bound<'py, PyAny>,
     given: Given,
     place: Execution,
     relevance: (Option<f64>, Option<f64>, Option<f64>),
-    rule: &Bound<'py, PyAny>,
+    rule_and_top: (Bound<'py, PyAny>, Option<usize>),
     weights: Option<PyReadonlyArray1<'py, f64>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let rule: AdaptRule = word(rule)?;
+    let (rule, top): (AdaptRule, _) = (word(&rule_and_top.0)?, rule_and_top.1);
     let options = AdaptOptions { means: relevance.0, variances: relevance.1, weights: relevance.2, rule };
     let mixture = given.mixture().map_err(|error| raise(py, error))?;
+    let (threads, place) = (place.threads, on_cpu_for(top, place));
     let found =
         on_utterances(py, Rows::new(rows, weights)?, mixture, place, move |engine, mixture, data, precision| {
             let all = vec![0..data.n_rows(); 1];
             let utterances = Utterances { precision, ..Utterances::new(data, &all) };
-            Ok(adapt_many(engine, mixture, &utterances, &options)?.remove(0))
+            let mut found = match top {
+                Some(top) => adapt_many_top(&CpuEngine::new(threads)?, mixture, &utterances, top, &options),
+                None => adapt_many(engine, mixture, &utterances, &options),
+            }?;
+            Ok(found.remove(0))
         })?;
     fit::arrays(py, &found)
 }
 
-/// The adapted means of each utterance, `(s, k, d)`.
+/// The CPU if only the largest components count.
+fn on_cpu_for(top: Option<usize>, place: Execution) -> Execution {
+    if top.is_some() { Execution { device: gmm_host::Device::Cpu, ..place } } else { place }
+}
+
+/// The statistics of each utterance, with rows shared among their `top` components of largest density.
+#[pyfunction]
+pub(crate) fn top_statistics(
+    py: Python<'_>,
+    rows: &Bound<'_, PyAny>,
+    given: Given,
+    place: Execution,
+    ends: Ends,
+    top: usize,
+) -> PyResult<Vec<Sums>> {
+    let mixture = given.mixture().map_err(|error| raise(py, error))?;
+    let (threads, place) = (place.threads, on_cpu_for(Some(top), place));
+    let found = on_utterances(py, Rows::new(rows, None)?, mixture, place, move |_, mixture, data, precision| {
+        let all = ranges(&ends);
+        let utterances = Utterances { precision, ..Utterances::new(data, &all) };
+        gmm_host::adapt::top_statistics(&CpuEngine::new(threads)?, mixture, &utterances, top, &|_, one| Ok(one))
+    })?;
+    Ok(found.into_iter().map(Sums).collect())
+}
+
+/// The adapted means of each utterance, `(s, k, d)`; with `top`, rows are shared among as many components.
 #[pyfunction]
 pub(crate) fn adapted_means<'py>(
     py: Python<'py>,
@@ -86,13 +118,18 @@ pub(crate) fn adapted_means<'py>(
     given: Given,
     place: Execution,
     ends: Ends,
-    relevance: f64,
+    relevance_and_top: (f64, Option<usize>),
 ) -> PyResult<Bound<'py, PyArray3<f64>>> {
+    let (relevance, top) = relevance_and_top;
     let mixture = given.mixture().map_err(|error| raise(py, error))?;
+    let (threads, place) = (place.threads, on_cpu_for(top, place));
     let found = on_utterances(py, Rows::new(rows, None)?, mixture, place, move |engine, mixture, data, precision| {
         let all = ranges(&ends);
         let utterances = Utterances { precision, ..Utterances::new(data, &all) };
-        adapted_means_of_many(engine, mixture, &utterances, relevance)
+        match top {
+            Some(top) => adapted_means_top(&CpuEngine::new(threads)?, mixture, &utterances, top, relevance),
+            None => adapted_means_of_many(engine, mixture, &utterances, relevance),
+        }
     })?;
     Ok(found.into_pyarray(py))
 }

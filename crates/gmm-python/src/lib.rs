@@ -98,6 +98,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(adapt::linear, module)?,
         wrap_pyfunction!(adapt::ratios, module)?,
         wrap_pyfunction!(adapt::supervectors, module)?,
+        wrap_pyfunction!(adapt::top_statistics, module)?,
     ] {
         module.add_function(function)?;
     }

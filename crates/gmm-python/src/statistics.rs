@@ -22,7 +22,7 @@ use crate::supervise::supervise;
 
 /// Sufficient statistics of rows. See `gmm_rs.Statistics`.
 #[pyclass(frozen, name = "Statistics")]
-pub(crate) struct Sums(Statistics);
+pub(crate) struct Sums(pub(crate) Statistics);
 
 #[pymethods]
 impl Sums {

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from gmm_rs.adapt import adapt, adapt_many, linear_scores, log_likelihood_ratio, supervectors
+from gmm_rs.adapt import adapt, adapt_many, linear_scores, log_likelihood_ratio, supervectors, top_statistics
 from gmm_rs.exceptions import ParameterError
 from gmm_rs.mixture import GaussianMixture
 
@@ -88,6 +88,30 @@ def test_ratios_are_those_of_the_largest_components(top):
     assert one == pytest.approx(found[0, 1], rel=1e-12)
 
 
+@pytest.mark.parametrize("top", [1, 4, 12, 30])
+def test_statistics_share_rows_among_the_largest_components(top):
+    ubm = background()
+    utterances = [speaker(25 + i, i) for i in range(3)]
+    found = top_statistics(ubm, utterances, top=top)
+    means = adapt_many(ubm, utterances, top=top)
+    for X, one, adapted in zip(utterances, found, means, strict=True):
+        log = joint(*ubm, X)
+        chosen = np.argsort(-log, axis=1)[:, :top]
+        largest = np.full_like(log, -np.inf)
+        np.put_along_axis(largest, chosen, np.take_along_axis(log, chosen, 1), 1)
+        total = logsumexp(largest, axis=1, keepdims=True)
+        r = np.exp(largest - total)
+        n = r.sum(0)
+        z = X[:, None] - ubm[1]
+        np.testing.assert_allclose(one.weight, n, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(one.first, np.einsum("nk,nkd->kd", r, z), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(one.second, np.einsum("nk,nkd->kd", r, z**2), rtol=1e-9, atol=1e-9)
+        assert one.log_likelihood == pytest.approx(total.sum(), rel=1e-12)
+        want = (r.T @ X + 16 * ubm[1]) / (n + 16)[:, None]
+        np.testing.assert_allclose(adapted, want, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(adapt(ubm, X, top=top).means, want, rtol=1e-9, atol=1e-11)
+
+
 def test_linear_scores_follow_bob():
     ubm = background()
     utterances = [speaker(25, i) for i in range(4)]
@@ -118,5 +142,9 @@ def test_bad_input_is_an_error_that_says_what():
         adapt_many(ubm, X, groups=[1, 2])
     with pytest.raises(ParameterError, match="empty list"):
         adapt_many(ubm, [])
+    with pytest.raises(ParameterError, match="top is 0"):
+        top_statistics(ubm, [X], top=0)
+    with pytest.raises(ParameterError, match="kind is full"):
+        adapt_many(([1.0], [[0.0]], [[[1.0]]]), [[[1.0]]], top=1, covariance_type="full")
     with pytest.raises(ParameterError, match="top is 0"):
         log_likelihood_ratio(ubm, ubm, X, top=0)

@@ -44,8 +44,9 @@ def iris():
 
 
 def test_mclusts_example_of_edda_on_half_of_iris(iris):
-    # The odd rows of iris with modelType = "EDDA", modelNames = "EEE", as in the reference page of mclust's MclustDA. NumPy
-    # gives these digits; that mclust prints them is from memory, and was not looked up.
+    # The odd rows of iris with modelType = "EDDA", modelNames = "EEE", as in the examples of mclust's MclustDA (its
+    # man/MclustDA.Rd). That page prints no results: these digits are recomputed with NumPy. The results that mclust 6.1.3 does
+    # print for EDDA and MclustDA, in inst/doc/mclust.html, are of kinds VEV and EVE, which this package lacks.
     X, y = iris
     found = classifier(covariance_type="tied").fit(X[::2], y[::2])
     assert round(found.log_likelihood_, 3) == -125.443

@@ -16,7 +16,8 @@ use crate::{CpuEngine, Engine, Error, PassRows, memory, shift, steps};
 /// after `map`, so those of thousands of utterances, of `k (2 d + 1)` numbers and more each, need not fit into memory.
 ///
 /// An utterance has the bits of a [`pass`](crate::pass()) over its rows in the same storage. A CPU with several threads
-/// passes over as many short utterances at the same time, and several GPUs over one each; one GPU over one after another.
+/// passes over as many short utterances at the same time, and several GPUs over one each. One GPU holds all utterances at
+/// once where they fit ([`Engine::pass_of_parts`]): these statistics agree with a pass within rounding.
 ///
 /// # Errors
 /// [`Error::Features`] if `d` differs; [`Error::Option`] with the first utterance that has no rows; the first error of
@@ -34,6 +35,13 @@ pub fn utterance_statistics<A: Send>(
     let count = utterances.rows.len();
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let done: Mutex<Vec<Option<Result<A, Error>>>> = Mutex::new((0..count).map(|_| None).collect());
+    let fingerprint = background.fingerprint();
+    let keep = |i: usize, statistics: Statistics| {
+        let result = map(i, Statistics { mixture: fingerprint, ..statistics })?;
+        done.lock().unwrap_or_else(PoisonError::into_inner)[i] = Some(Ok(result));
+        Ok(())
+    };
+    let together = count > 1 && engine.pass_of_parts(utterances.data, &storage, background, utterances.rows, &keep)?;
     let work = |part: &dyn Engine| {
         loop {
             let i = next.fetch_add(1, Ordering::Relaxed);
@@ -48,7 +56,7 @@ pub fn utterance_statistics<A: Send>(
         }
     };
     let most = utterances.rows.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
-    if count < 2 || !engine.concurrently((most, background.n_features()), &work) {
+    if !together && (count < 2 || !engine.concurrently((most, background.n_features()), &work)) {
         work(engine);
     }
     // Utterances are begun in order, so none is missing before the first error.
@@ -61,8 +69,8 @@ pub fn utterance_statistics<A: Send>(
 /// # Errors
 /// As for [`utterance_statistics`]; [`Error::Option`] if `top` is 0, or the kind is neither diag nor spherical.
 ///
-/// Cost: all densities of every row, but the exponentials and moments of `top` components only: with 30 of 1024 about half of
-/// the time of a whole pass.
+/// Cost: all densities of every row, but the exponentials and moments of `top` components only: with 30 of 1024 about an
+/// eighth of the time of a whole pass.
 pub fn top_statistics<A: Send>(
     engine: &CpuEngine,
     background: &Mixture,
@@ -127,6 +135,41 @@ pub fn adapt_many(
     })
 }
 
+/// As [`adapt_many`], from [`top_statistics`].
+///
+/// # Errors
+/// As for [`top_statistics`] and [`adapt`].
+pub fn adapt_many_top(
+    engine: &CpuEngine,
+    background: &Mixture,
+    utterances: &Utterances<'_>,
+    top: usize,
+    options: &AdaptOptions,
+) -> Result<Vec<Mixture>, Error> {
+    options.validate()?;
+    top_statistics(engine, background, utterances, top, &|_, statistics| {
+        Ok(adapt(background, &Statistics { mixture: 0, ..statistics }, options)?)
+    })
+}
+
+/// As [`adapted_means_of_many`], from [`top_statistics`].
+///
+/// # Errors
+/// As for [`top_statistics`] and [`adapted_means_of_many`].
+pub fn adapted_means_top(
+    engine: &CpuEngine,
+    background: &Mixture,
+    utterances: &Utterances<'_>,
+    top: usize,
+    relevance: f64,
+) -> Result<Array3<f64>, Error> {
+    let shape = room_for_means(background, utterances, relevance)?;
+    let each = top_statistics(engine, background, utterances, top, &|_, statistics| {
+        Ok(adapted_means(background, &Statistics { mixture: 0, ..statistics }, relevance)?)
+    })?;
+    Ok(stacked(&each, shape))
+}
+
 /// The adapted means of each utterance, `(s, k, d)`: supervectors, one per row.
 ///
 /// # Errors
@@ -137,14 +180,19 @@ pub fn adapted_means_of_many(
     utterances: &Utterances<'_>,
     relevance: f64,
 ) -> Result<Array3<f64>, Error> {
-    AdaptOptions { means: Some(relevance), ..AdaptOptions::default() }.validate()?;
-    let (k, d) = background.means().dim();
-    let count = utterances.rows.len();
-    memory::check("the adapted means", 16 * count as u128 * k as u128 * d as u128)?;
+    let shape = room_for_means(background, utterances, relevance)?;
     let each = utterance_statistics(engine, background, utterances, &|_, statistics| {
         Ok(adapted_means(background, &Statistics { mixture: 0, ..statistics }, relevance)?)
     })?;
-    Ok(stacked(&each, (k, d)))
+    Ok(stacked(&each, shape))
+}
+
+/// Checks the relevance factor and the memory for the means of all utterances, and returns `(k, d)`.
+fn room_for_means(background: &Mixture, utterances: &Utterances<'_>, relevance: f64) -> Result<(usize, usize), Error> {
+    AdaptOptions { means: Some(relevance), ..AdaptOptions::default() }.validate()?;
+    let (k, d) = background.means().dim();
+    memory::check("the adapted means", 16 * utterances.rows.len() as u128 * k as u128 * d as u128)?;
+    Ok((k, d))
 }
 
 /// Arrays `(k, d)` as one, `(s, k, d)`.

@@ -14,7 +14,9 @@ use gmm_model::{Dataset, Mixture, Precision};
 use crate::engine::check_features;
 use crate::{Error, shift};
 
-pub use many::{adapt_many, adapted_means_of_many, top_statistics, utterance_statistics};
+pub use many::{
+    adapt_many, adapt_many_top, adapted_means_of_many, adapted_means_top, top_statistics, utterance_statistics,
+};
 pub use ratios::{RatioOptions, Speakers, Trial, log_likelihood_ratios};
 
 /// Rows of many utterances in one data set.

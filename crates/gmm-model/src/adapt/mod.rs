@@ -40,10 +40,12 @@ impl Default for AdaptOptions {
 /// How covariances and weights are adapted; both rules adapt means alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdaptRule {
-    /// Reynolds, Quatieri and Dunn 2000, eqs. 11 and 13, as in bob.learn.em: every component's weight has its own
-    /// coefficient, then they are divided by their sum; the second moments of rows and background are averaged.
+    /// Reynolds, Quatieri and Dunn 2000, eqs. 11 and 13: every component's weight has its own coefficient, then they are
+    /// divided by their sum; the second moments of rows and background are averaged. bob.learn.em has the same weights and
+    /// means, with a relevance factor of 4, but other variances: the background's second moment there is `Σ + M` in place of
+    /// `Σ + M²` (`map_gmm_m_step` in `gmm.py` of version 3.3, `MAP_GMMTrainer::mStep` of version 2).
     Reynolds,
-    /// Kaldi's `MapDiagGmmUpdate`: `w = (n + τ w) / (Σn + τ)`; the background's covariance is averaged with the rows'
+    /// Kaldi's `MapDiagGmmUpdate` (`gmm/mle-diag-gmm.cc`; `gmm-adapt-map`): `w = (n + τ w) / (Σn + τ)`; the background's covariance is averaged with the rows'
     /// second moment about the new mean, without the distance of the background's mean from it.
     Kaldi,
 }

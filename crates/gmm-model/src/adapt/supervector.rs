@@ -49,7 +49,7 @@ pub fn supervector(
 /// [`ModelError`] if a shape differs, or the statistics record another mixture.
 ///
 /// Source: Glembek, Burget, Dehak, Brümmer and Kenny 2009, "Comparison of scoring methods used in speaker recognition with
-/// joint factor analysis", ICASSP, eq. 9; bob.learn.em's `linear_scoring`, with `frame_length_normalisation` for `per_row`.
+/// joint factor analysis", ICASSP; bob.learn.em's `linear_scoring`, with `frame_length_normalization` for `per_row`.
 pub fn linear_score(
     means: ArrayView2<'_, f64>,
     background: &Mixture,

@@ -3,8 +3,8 @@
 use gmm_model::adapt::{
     AdaptOptions, AdaptRule, Supervector, adapt, adapted_means, linear_score, linear_scores, supervector,
 };
-use gmm_model::{CovarianceType, Mixture, Statistics, SyntheticOptions, reference, sample, synthetic};
-use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, s};
+use gmm_model::{CovarianceType, Covariances, Mixture, Statistics, SyntheticOptions, reference, sample, synthetic};
+use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, array, s};
 
 use crate::{all_close, close};
 
@@ -38,7 +38,7 @@ fn all_parameters(relevance: f64, rule: AdaptRule) -> AdaptOptions {
     AdaptOptions { means: Some(relevance), variances: Some(relevance), weights: Some(relevance), rule }
 }
 
-/// Eqs. 11 to 14 of Reynolds, Quatieri and Dunn 2000, and bob.learn.em's `map_gmm_m_step`, about the origin.
+/// Eqs. 11 to 14 of Reynolds, Quatieri and Dunn 2000, about the origin.
 #[test]
 fn adaptation_follows_reynolds_quatieri_and_dunn() {
     for kind in [CovarianceType::Diag, CovarianceType::Full] {
@@ -72,7 +72,25 @@ fn adaptation_follows_reynolds_quatieri_and_dunn() {
     }
 }
 
-/// Kaldi, `gmm/mle-diag-gmm.cc`, `MapDiagGmmUpdate`, with its default factors.
+/// Means and weights that bob.learn.em publishes: `test_map_transformer` in its `tests/test_gmm.py` (version 3.3), with
+/// its default relevance factor of 4.
+#[test]
+fn means_and_weights_are_those_of_bob() {
+    let unit = Covariances::Diag(Array2::ones((2, 3)));
+    let ubm = Mixture::new(array![0.5, 0.5], array![[2.0, 2.0, 2.0], [8.0, 8.0, 8.0]], unit).unwrap();
+    let x = array![[1.0, 2.0, 2.0], [2.0, 1.0, 2.0], [7.0, 8.0, 9.0], [7.0, 7.0, 8.0], [7.0, 9.0, 7.0]];
+    let statistics = reference::statistics(&ubm, x.view(), None);
+    let options = AdaptOptions { means: Some(4.0), weights: Some(4.0), ..AdaptOptions::default() };
+    let found = adapt(&ubm, &statistics, &options).unwrap();
+    // To the digits printed there.
+    let means = array![[1.83333333, 1.83333333, 2.0], [7.57142857, 8.0, 8.0]];
+    assert!(found.means().iter().zip(&means).all(|(a, b)| (a - b).abs() < 1e-7), "{}", found.means());
+    let weights = array![0.46226415, 0.53773585];
+    assert!(found.weights().iter().zip(&weights).all(|(a, b)| (a - b).abs() < 1e-7), "{}", found.weights());
+}
+
+/// Kaldi, `gmm/mle-diag-gmm.cc`, `MapDiagGmmUpdate`, with the default factors of `MapDiagGmmOptions` in
+/// `gmm/mle-diag-gmm.h`.
 #[test]
 fn adaptation_follows_kaldi() {
     let (ubm, x) = (background(CovarianceType::Diag), rows(2));
@@ -163,7 +181,28 @@ fn a_supervector_has_the_distances_of_campbell() {
     }
 }
 
-/// bob.learn.em, `linear_scoring`: `(m − M)/σ² · (Σ p x − n M)`, divided by the number of frames if asked.
+/// Scores that bob.learn.em publishes: `test_LinearScoring` in its `tests/test_linearscoring.py` (version 3.3), from
+/// Idiap's implementation in MATLAB, without channel offsets.
+#[test]
+fn linear_scores_are_those_of_bob() {
+    let variances = Covariances::Diag(array![[1.0, 10.0], [2.0, 5.0]]);
+    let ubm = Mixture::new(array![0.5, 0.5], array![[3.0, 70.0], [4.0, 72.0]], variances).unwrap();
+    let means = array![[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]];
+    let sums = array![[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]], [[5.0, 6.0], [7.0, 3.0]]];
+    let counts = array![[1.0, 2.0], [3.0, 4.0], [3.0, 4.0]];
+    let first = &sums - &counts.view().insert_axis(Axis(2)) * &ubm.means();
+    let scores = linear_scores(means.view(), &ubm, first.view(), None).unwrap();
+    all_close(&scores, &array![[2372.9, 5207.7, 5275.7], [2215.7, 4868.1, 4932.1]], 1e-12);
+    let per_frame = linear_scores(means.view(), &ubm, first.view(), Some(&[3.0, 7.0, 7.0])).unwrap();
+    let want = array![
+        [790.9666666666667, 743.9571428571428, 753.6714285714285],
+        [738.5666666666667, 695.4428571428572, 704.5857142857144]
+    ];
+    all_close(&per_frame, &want, 1e-12);
+}
+
+/// The formula of bob.learn.em's `linear_scoring`: `(m − M)/σ² · (Σ p x − n M)`, divided by the number of frames if
+/// asked.
 #[test]
 fn linear_scores_follow_bob() {
     let ubm = background(CovarianceType::Diag);

@@ -267,12 +267,15 @@ def adapted(
     given: _Parameters,
     place: _Place,
     relevance: tuple[float | None, float | None, float | None],
-    rule: str,
+    rule_and_top: tuple[str, int | None],
     weights: _Float | None = None,
 ) -> _Mixture: ...
 def adapted_means(
-    rows: _Rows, given: _Parameters, place: _Place, ends: list[int], relevance: float
+    rows: _Rows, given: _Parameters, place: _Place, ends: list[int], relevance_and_top: tuple[float, int | None]
 ) -> _Float: ...
+def top_statistics(
+    rows: _Rows, given: _Parameters, place: _Place, ends: list[int], top: int
+) -> list[Statistics]: ...
 def first_moments(rows: _Rows, given: _Parameters, place: _Place, ends: list[int]) -> tuple[_Float, _Float]: ...
 def ratios(
     rows: _Rows,

@@ -14,10 +14,10 @@ from gmm_rs import _core, _inputs
 from gmm_rs._given import float64, index
 from gmm_rs._place import place
 from gmm_rs.exceptions import ParameterError
-from gmm_rs.steps import _given
+from gmm_rs.steps import Statistics, _given
 from gmm_rs.structure import _like
 
-__all__ = ["adapt", "adapt_many", "linear_scores", "log_likelihood_ratio", "supervectors"]
+__all__ = ["adapt", "adapt_many", "linear_scores", "log_likelihood_ratio", "supervectors", "top_statistics"]
 
 _UPDATES = ("means", "variances", "weights")
 
@@ -29,6 +29,7 @@ def adapt(
     relevance=16.0,
     update=("means",),
     rule="reynolds",
+    top=None,
     covariance_type="diag",
     sample_weight=None,
     device="auto",
@@ -53,7 +54,10 @@ def adapt(
         What is adapted. Variances of kind 'tied' cannot be.
 
     rule : {'reynolds', 'kaldi'}, default='reynolds'
-        Rule for variances and weights: eqs. 11 and 13 of Reynolds et al. as in bob, or those of Kaldi.
+        Rule for variances and weights: eqs. 11 and 13 of Reynolds et al., or those of Kaldi.
+
+    top : int, default=None
+        Share each row among its `top` components of largest density only, as for :func:`top_statistics`; on the CPU.
 
     covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='diag'
         Covariance type of a tuple; ignored for an estimator.
@@ -89,11 +93,20 @@ def adapt(
     rows = _inputs.contiguous(_inputs.array(X, where))
     weights = _inputs.weights(sample_weight, rows)
     factors = tuple(float(relevance) if what in update else None for what in _UPDATES)
-    return _like(model, given[0], _core.adapted(rows, given, where, factors, rule, weights=weights))
+    return _like(model, given[0], _core.adapted(rows, given, where, factors, (rule, _top(top)), weights=weights))
 
 
 def adapt_many(
-    model, X, *, groups=None, relevance=16.0, covariance_type="diag", device="auto", precision=None, n_jobs=None
+    model,
+    X,
+    *,
+    groups=None,
+    relevance=16.0,
+    top=None,
+    covariance_type="diag",
+    device="auto",
+    precision=None,
+    n_jobs=None,
 ):
     """Adapt the means of a background model to each of many speakers, in one call.
 
@@ -109,6 +122,9 @@ def adapt_many(
         The speaker of each row. Speakers are in the order of ``numpy.unique(groups)``.
 
     relevance : float, default=16.0
+        As for :func:`adapt`.
+
+    top : int, default=None
         As for :func:`adapt`.
 
     covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='diag'
@@ -136,7 +152,55 @@ def adapt_many(
     """
     where = place(SimpleNamespace(device=device, precision=precision, n_jobs=n_jobs))
     rows, ends = _utterances(X, groups, where)
-    return _core.adapted_means(rows, _given(model, covariance_type), where, ends, float(relevance))
+    given = _given(model, covariance_type)
+    return _core.adapted_means(rows, given, where, ends, (float(relevance), _top(top)))
+
+
+def top_statistics(model, X, *, top=30, groups=None, covariance_type="diag", precision=None, n_jobs=None):
+    """Compute the statistics of each utterance with its rows shared among their largest components only.
+
+    The responsibilities of a row are those of its `top` components of largest density under the mixture, and 0 for all
+    others, as in Kaldi with ``gmm-gselect``. It is computed on the CPU.
+
+    Parameters
+    ----------
+    model : estimator or tuple
+        As for :func:`adapt`, of kind 'diag' or 'spherical'.
+
+    X : list of array-like of shape (n_i, d), or array-like of shape (n, d)
+        The rows of each utterance; or all rows, with `groups`.
+
+    top : int, default=30
+        Number of components; all of them if there are not more.
+
+    groups : array-like of shape (n,), default=None
+        The utterance of each row, as for :func:`adapt_many`.
+
+    covariance_type : {'diag', 'spherical'}, default='diag'
+        Covariance type of a tuple; ignored for an estimator.
+
+    precision : {'f32', 'f64'}, default=None
+        Precision in which rows are stored. None means that of the data.
+
+    n_jobs : int, default=None
+        Number of CPU threads.
+
+    Returns
+    -------
+    statistics : list of Statistics
+        The log-likelihoods are those of the `top` components.
+
+    Examples
+    --------
+    >>> from gmm_rs.adapt import top_statistics
+    >>> model = ([0.5, 0.5], [[0.0], [1.0]], [[1.0], [1.0]])
+    >>> top_statistics(model, [[[0.1], [0.7]]], top=1)[0].weight.tolist()
+    [1.0, 1.0]
+    """
+    where = place(SimpleNamespace(device="cpu", precision=precision, n_jobs=n_jobs))
+    rows, ends = _utterances(X, groups, where)
+    found = _core.top_statistics(rows, _given(model, covariance_type), where, ends, _top(top))
+    return [Statistics(one) for one in found]
 
 
 def supervectors(means, model, *, normalised=True, covariance_type="diag"):
@@ -275,7 +339,7 @@ def linear_scores(
         The utterance of each row, as for :func:`adapt_many`.
 
     per_row : bool, default=True
-        Whether scores are divided by the numbers of rows (bob's ``frame_length_normalisation``).
+        Whether scores are divided by the numbers of rows (bob's ``frame_length_normalization``).
 
     covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='diag'
         Covariance type of a tuple; ignored for an estimator.
@@ -306,6 +370,10 @@ def linear_scores(
     rows, ends = _utterances(X, groups, where)
     first, totals = _core.first_moments(rows, given, where, ends)
     return _core.linear(given, _means(means), first, totals if per_row else None)
+
+
+def _top(top):
+    return None if top is None else index(top, "top", 1)
 
 
 def _is_list(X):

@@ -14,7 +14,7 @@ pub(crate) struct Avx2(());
 ///
 /// # Safety
 /// The processor must support AVX2 and FMA.
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,bmi1,popcnt")]
 #[inline(never)]
 pub(super) unsafe fn enter<T: Real, K: Kernel<T>>(kernel: K) -> K::Output
 where

@@ -14,7 +14,7 @@ pub(crate) struct Avx512(());
 ///
 /// # Safety
 /// The processor must support AVX-512 F and DQ.
-#[target_feature(enable = "avx512f,avx512dq,avx2,fma")]
+#[target_feature(enable = "avx512f,avx512dq,avx2,fma,bmi1,popcnt")]
 #[inline(never)]
 pub(super) unsafe fn enter<T: Real, K: Kernel<T>>(kernel: K) -> K::Output
 where

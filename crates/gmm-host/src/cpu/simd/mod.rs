@@ -208,9 +208,9 @@ pub(crate) trait Kernel<T: Real> {
 pub(crate) enum Machine {
     /// Plain arrays, compiled for the target's baseline.
     Portable,
-    /// AVX2 and FMA.
+    /// AVX2, FMA, BMI1 and POPCNT.
     Avx2,
-    /// AVX-512 F and DQ.
+    /// AVX-512 F and DQ, BMI1 and POPCNT.
     Avx512,
 }
 
@@ -219,10 +219,12 @@ impl Machine {
     pub(crate) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
-            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
+            // Every processor with AVX2 has the bit instructions too; a hypervisor can hide them.
+            let has_bits = is_x86_feature_detected!("bmi1") && is_x86_feature_detected!("popcnt");
+            if has_bits && is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
                 return Self::Avx512;
             }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            if has_bits && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
                 return Self::Avx2;
             }
         }

@@ -7,16 +7,17 @@ use ndarray::{ArrayView3, Axis};
 use rayon::prelude::*;
 
 use super::super::CpuEngine;
-use super::super::layout::{BLOCK, Layout};
 use super::super::simd::Dispatch;
-use super::super::terms::Terms;
-use super::{TopParameters, TopRows};
+use super::{TopBackground, TopParameters, TopRows};
 use crate::adapt::{Speakers, Trial};
 use crate::{Error, memory};
 
 /// Most rows of a piece: an utterance with more is divided, so that one long utterance occupies all threads. The workspace
-/// of a piece, `k` densities of 256 rows, is then small beside its work.
-const MOST_ROWS: usize = 8 * BLOCK;
+/// of a piece is then small beside its work.
+const MOST_ROWS: usize = 2048;
+
+/// Pieces of an utterance whose statistics, of `k (2 d + 1)` numbers, are in memory at the same time, for each thread.
+const PIECES_PER_THREAD: usize = 4;
 
 /// Rows of one utterance.
 struct Piece {
@@ -45,21 +46,14 @@ pub(crate) struct TopPass<'a> {
 }
 
 impl TopPass<'_> {
-    /// Calls `run` with the rows of every piece, on all threads; results are in the order of the pieces.
-    fn each<T: Dispatch, A: Send>(
-        &self,
-        pieces: &[Piece],
-        run: impl Fn(&Piece, &TopRows<T>) -> A + Sync,
-    ) -> Result<Vec<A>, Error> {
-        let terms = Terms::<T>::new(self.background, &self.shift);
-        let CpuEngine { pool, machine, .. } = self.engine;
+    fn background<T: Dispatch>(&self) -> Result<TopBackground<T>, Error> {
         let (k, bytes) = (self.background.n_components(), size_of::<T>());
         memory::check("the densities of every thread", (2 * k * 272 * bytes * self.engine.threads()) as u128)?;
-        let of = |piece: &Piece| {
-            let layout = Layout::<T>::new(&self.data.part(piece.rows.clone()), &self.shift, u128::MAX)?;
-            Ok(run(piece, &TopRows::new(*machine, &layout, &terms, self.count)))
-        };
-        pool.install(|| pieces.par_iter().map(of).collect())
+        Ok(TopBackground::new(self.background, &self.shift))
+    }
+
+    fn rows<T: Dispatch>(&self, rows: &Range<usize>, background: &TopBackground<T>) -> Result<TopRows<T>, Error> {
+        TopRows::new(self.engine.machine, &self.data.part(rows.clone()), background, self.count)
     }
 
     /// The mean over the rows of `ln p(x | speaker) − ln p(x | background)` of each trial, `(trials.len(),)`.
@@ -69,8 +63,9 @@ impl TopPass<'_> {
         trials.iter().enumerate().for_each(|(at, trial)| of_utterance[trial.utterance].push(at));
         let mut pieces = pieces(self.utterances);
         pieces.retain(|piece| !of_utterance[piece.utterance].is_empty());
-        let background = TopParameters::<T>::new(self.background, &self.shift);
-        let found = self.each::<T, _>(&pieces, |piece, rows| {
+        let (selecting, background) = (self.background::<T>()?, TopParameters::<T>::new(self.background, &self.shift));
+        let of = |piece: &Piece| {
+            let rows = self.rows(&piece.rows, &selecting)?;
             let here = rows.log_likelihood(machine, &background);
             let score = |own: &mut TopParameters<'_, T>, at: &usize| match speakers {
                 Speakers::Means(means) => {
@@ -84,8 +79,9 @@ impl TopPass<'_> {
             };
             let differences: Vec<f64> =
                 of_utterance[piece.utterance].par_iter().map_init(|| background.clone(), score).collect();
-            (rows.total_weight(), differences)
-        })?;
+            Ok((rows.total_weight(), differences))
+        };
+        let found: Vec<_> = self.engine.pool.install(|| pieces.par_iter().map(of).collect::<Result<_, Error>>())?;
         let (mut sums, mut weights) = (vec![0.0; trials.len()], vec![0.0; self.utterances.len()]);
         for (piece, (weight, differences)) in pieces.iter().zip(found) {
             weights[piece.utterance] += weight;
@@ -99,21 +95,32 @@ impl TopPass<'_> {
         &self,
         map: &(dyn Fn(usize, Statistics) -> Result<A, Error> + Sync),
     ) -> Result<Vec<A>, Error> {
-        let machine = self.engine.machine;
-        let background = TopParameters::<T>::new(self.background, &self.shift);
-        // An utterance is one task, since its statistics may be large: `k (2 d + 1)` numbers.
-        let whole: Vec<Piece> = self
-            .utterances
-            .iter()
-            .enumerate()
-            .map(|(utterance, rows)| Piece { utterance, rows: rows.clone() })
-            .collect();
-        let of = |piece: &Piece, rows: &TopRows<T>| {
-            let mut statistics = Statistics::of_no_rows(self.background);
-            rows.add_to(machine, &background, &mut statistics);
-            map(piece.utterance, statistics)
+        let background = self.background::<T>()?;
+        let none = Statistics::of_no_rows(self.background);
+        let of_piece = |rows: &Range<usize>| {
+            let mut statistics = none.clone();
+            self.rows(rows, &background)?.add_to(self.engine.machine, &background, &mut statistics);
+            Ok(statistics)
         };
-        self.each::<T, _>(&whole, of)?.into_iter().collect()
+        let of = |(i, utterance): (usize, &Range<usize>)| {
+            let pieces: Vec<Range<usize>> =
+                pieces(std::slice::from_ref(utterance)).into_iter().map(|piece| piece.rows).collect();
+            let mut sum: Option<Statistics> = None;
+            for some in pieces.chunks(PIECES_PER_THREAD * self.engine.threads()) {
+                let found: Vec<Statistics> = match some {
+                    [one] => vec![of_piece(one)?],
+                    _ => some.par_iter().map(of_piece).collect::<Result<_, Error>>()?,
+                };
+                for one in found {
+                    match &mut sum {
+                        Some(sum) => sum.add(&one).expect("statistics under one mixture"),
+                        None => sum = Some(one),
+                    }
+                }
+            }
+            map(i, sum.unwrap_or_else(|| none.clone()))
+        };
+        self.engine.pool.install(|| self.utterances.par_iter().enumerate().map(of).collect())
     }
 }
 

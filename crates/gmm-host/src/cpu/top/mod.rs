@@ -1,78 +1,110 @@
 //! Rows with their components of largest density: selected once under one mixture, and then evaluated under that one or
 //! others at those components alone.
 //!
-//! The selection evaluates every component. The rest costs `C` of `k` components, and reads rows and parameters row by
-//! row.
+//! The selection evaluates every component, which takes most of the time: 2 d operations for each, of which there are
+//! thirty times more than are selected. The rest costs `count` of `k` components, and reads rows and parameters row by row.
 
+mod columns;
+mod densities;
 mod engine;
+mod moments;
 mod score;
 mod select;
 
-use gmm_model::{Cholesky, CovarianceType, Factors, Mixture, Statistics};
+use gmm_model::{Cholesky, Dataset, Factors, Matrix, Mixture, Statistics};
 use ndarray::ArrayView2;
 
-use super::layout::{BLOCK, Buffer, Layout, STRIDE};
+use super::layout::Buffer;
 use super::simd::{Dispatch, Machine, Real};
 use super::terms::Terms;
+use crate::Error;
+use columns::Columns;
+use densities::{Densities, Panels, ROWS, pitch};
 pub(crate) use engine::{TopPass, is_felt};
-use score::{Moments, Score};
-use select::Select;
+use moments::{Moments, Sums};
+use score::Score;
+use select::{Largest, Scratch};
 
 /// Rows are padded with zeros to a multiple of this: the largest vector length of any instruction set.
 const LANES: usize = 16;
 
-/// Some rows and the `count` components of each that have the largest densities under a mixture, in ascending order.
-pub(crate) struct TopRows<T> {
-    count: usize,
-    d: usize,
-    /// `(n, width)`, less the shift.
-    rows: Buffer<T>,
-    /// `(n, count)`.
-    components: Vec<u32>,
-    /// Row weights, `(n,)`.
-    weights: Vec<f64>,
-    shift: Vec<f64>,
-}
+/// Most bytes of the densities of a block of rows, which stay in the L2 cache until components are selected.
+const MOST_BYTES: usize = 256 << 10;
+/// Most rows of such a block, so that those of some dozens of columns stay in the L1 cache.
+const MOST_IN_BLOCK: usize = 64;
 
 /// Length of a padded row.
 const fn width(d: usize) -> usize {
     d.next_multiple_of(LANES)
 }
 
+/// The mixture that selects.
+pub(crate) struct TopBackground<T> {
+    terms: Terms<T>,
+    /// For the kinds diag and spherical.
+    panels: Option<Panels<T>>,
+    /// Less the shift, `(k, width)`.
+    means: Vec<T>,
+    shift: Vec<f64>,
+}
+
+impl<T: Real> TopBackground<T> {
+    pub(crate) fn new(mixture: &Mixture, shift: &[f64]) -> Self {
+        let terms = Terms::new(mixture, shift);
+        let panels = Panels::new(&terms);
+        Self { terms, panels, means: relative(mixture.means(), shift), shift: shift.to_vec() }
+    }
+}
+
+/// Some rows and the `count` components of each that have the largest densities under a mixture, in ascending order.
+pub(crate) struct TopRows<T> {
+    count: usize,
+    d: usize,
+    /// `(n, width)`, less the shift; more rows of zeros follow.
+    rows: Buffer<T>,
+    /// `(n, count)`.
+    components: Vec<u32>,
+    /// Log joint densities of the components under the mixture, padded with −∞ to a multiple of `LANES`.
+    values: Vec<T>,
+    /// Row weights, `(n,)`.
+    weights: Vec<f64>,
+}
+
 impl<T: Dispatch> TopRows<T> {
     /// Evaluates all `k` components of every row, and selects `count`, at most `k`. Of equal densities the first component
     /// counts as larger.
-    pub(crate) fn new(machine: Machine, layout: &Layout<T>, terms: &Terms<T>, count: usize) -> Self {
-        let (n, d, k) = (layout.n, layout.d, terms.k);
-        let mut joint = Buffer::zeroed(k * STRIDE);
-        let spherical = terms.kind == CovarianceType::Spherical;
-        let mut distances = Buffer::zeroed(if spherical { k * STRIDE } else { 0 });
-        let mut scratch = Buffer::zeroed(2 * d * STRIDE);
-        let mut buffer = layout.block_buffer();
-        let mut rows = Buffer::zeroed(n * width(d));
+    pub(crate) fn new(
+        machine: Machine,
+        data: &Dataset,
+        background: &TopBackground<T>,
+        count: usize,
+    ) -> Result<Self, Error> {
+        let (n, d, k) = (data.n_rows(), data.n_features(), background.terms.k);
+        let (width, pitch) = (width(d), pitch(k));
+        let most = (MOST_BYTES / (pitch * size_of::<T>()) / ROWS * ROWS).clamp(ROWS, MOST_IN_BLOCK);
+        let mut joint = Buffer::zeroed(most * pitch);
+        let mut scratch = Scratch::new(pitch, count);
+        let rows = padded_rows(data, &background.shift);
         let mut components = Vec::with_capacity(n * count);
-        let mut weights = Vec::with_capacity(n);
-        for block in 0..layout.blocks() {
-            let (x, here) = (layout.block(block, &mut buffer), layout.rows_in(block));
-            T::dispatch(
-                machine,
-                Select {
-                    terms,
-                    x,
-                    rows: here,
-                    count,
-                    joint: &mut joint,
-                    distances: &mut distances,
-                    scratch: &mut scratch,
-                    out: &mut components,
-                },
-            );
-            for (row, slots) in rows[block * BLOCK * width(d)..].chunks_exact_mut(width(d)).take(here).enumerate() {
-                slots.iter_mut().zip(x[row..].iter().step_by(STRIDE)).take(d).for_each(|(slot, v)| *slot = *v);
+        let mut values = Vec::with_capacity(n * count.next_multiple_of(LANES));
+        let mut columns = match background.panels {
+            Some(_) => None,
+            None => Some(Columns::new(data, background)?),
+        };
+        for first in (0..n).step_by(most) {
+            let here = most.min(n - first);
+            if let Some(panels) = &background.panels {
+                let x = &rows[first * width..];
+                T::dispatch(machine, Densities { panels, x, rows: here.next_multiple_of(ROWS), joint: &mut joint });
+            } else if let Some(columns) = &mut columns {
+                columns.copy(machine, &background.terms, first..first + here, &mut joint);
             }
-            weights.extend(layout.weights(block)[..here].iter().map(|w| w.to_f64()));
+            let (joint, scratch) = (&joint[..here * pitch], &mut scratch);
+            let (components, values) = (&mut components, &mut values);
+            T::dispatch(machine, Largest { k, count, joint, pitch, scratch, components, values });
         }
-        Self { count, d, rows, components, weights, shift: layout.shift.clone() }
+        let weights = (0..n).map(|row| data.weight(row)).collect();
+        Ok(Self { count, d, rows, components, values, weights })
     }
 
     /// Each row with its components and its weight.
@@ -94,40 +126,33 @@ impl<T: Dispatch> TopRows<T> {
     }
 
     /// Adds the statistics of the rows, with responsibilities among the selected components, to those about the means of
-    /// the mixture of `parameters`, of kind diag or spherical.
-    pub(crate) fn add_to(&self, machine: Machine, parameters: &TopParameters<'_, T>, statistics: &mut Statistics) {
-        let (k, d) = statistics.dim();
-        let mut joint = vec![T::ZERO; self.count.next_multiple_of(LANES)];
-        let mut sums = Sums {
-            centres: statistics.centres.iter().zip(self.shift.iter().cycle()).map(|(m, s)| m - s).collect(),
-            weight: vec![0.0; k],
-            first: vec![0.0; k * d],
-            second: vec![0.0; k * d],
-        };
-        let log_likelihood =
-            T::dispatch(machine, Moments { rows: self, parameters, joint: &mut joint, sums: &mut sums });
-        let add = |to: &mut f64, v: &f64| *to += v;
-        statistics.weight.iter_mut().zip(&sums.weight).for_each(|(to, v)| add(to, v));
-        statistics.first.iter_mut().zip(&sums.first).for_each(|(to, v)| add(to, v));
-        if statistics.kind == CovarianceType::Diag {
-            statistics.second.iter_mut().zip(&sums.second).for_each(|(to, v)| add(to, v));
-        } else {
-            let traces = sums.second.chunks_exact(d).map(|row| row.iter().sum::<f64>());
-            statistics.second.iter_mut().zip(traces).for_each(|(to, v)| *to += v);
-        }
-        statistics.log_likelihood += log_likelihood;
+    /// the mixture that selected them, of kind diag or spherical.
+    pub(crate) fn add_to(mut self, machine: Machine, background: &TopBackground<T>, statistics: &mut Statistics) {
         statistics.total_weight += self.total_weight();
-        statistics.n_rows += self.weights.len() as u64;
+        statistics.n_rows += self.weights.iter().filter(|w| **w > 0.0).count() as u64;
+        let sums = Sums {
+            weight: &mut statistics.weight,
+            first: statistics.first.as_slice_mut().expect("row-major"),
+            second: &mut statistics.second,
+        };
+        let moments = Moments { rows: &mut self, centres: &background.means, sums };
+        statistics.log_likelihood += T::dispatch(machine, moments);
     }
 }
 
-/// Sums of responsibilities and moments about `centres`, all `(k, d)` but `weight`, `(k,)`.
-struct Sums {
-    /// Less the shift.
-    centres: Vec<f64>,
-    weight: Vec<f64>,
-    first: Vec<f64>,
-    second: Vec<f64>,
+/// Rows less the shift, `(n, width)`, and some of zeros; the difference is computed in f64 and rounded once.
+fn padded_rows<T: Real>(data: &Dataset, shift: &[f64]) -> Buffer<T> {
+    fn fill<S: Copy + Into<f64>, T: Real>(out: &mut [T], rows: &[S], shift: &[f64]) {
+        for (out, row) in out.chunks_exact_mut(width(shift.len())).zip(rows.chunks_exact(shift.len())) {
+            out.iter_mut().zip(row.iter().zip(shift)).for_each(|(slot, (&v, s))| *slot = T::of(v.into() - s));
+        }
+    }
+    let mut out = Buffer::zeroed(data.n_rows().next_multiple_of(ROWS) * width(shift.len()));
+    match data.rows() {
+        Matrix::F32(a) => fill(&mut out, a.as_slice().expect("row-major"), shift),
+        Matrix::F64(a) => fill(&mut out, a.as_slice().expect("row-major"), shift),
+    }
+    out
 }
 
 /// A mixture's parameters for rows that are read one by one.

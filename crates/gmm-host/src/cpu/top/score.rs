@@ -1,8 +1,9 @@
-//! Log densities and moments of rows at their selected components.
+//! Log densities of rows at their selected components, under any mixture with as many.
 
 use super::super::math;
 use super::super::simd::{Kernel, Real, Words};
-use super::{LANES, Sums, TopParameters, TopRows, TopScales, width};
+use super::select::extremes;
+use super::{LANES, TopParameters, TopRows, TopScales, width};
 
 /// Σ w ln Σ over the selected components.
 pub(super) struct Score<'a, T> {
@@ -25,45 +26,6 @@ impl<T: super::Dispatch> Kernel<T> for Score<'_, T> {
             sum += weight * log_density(top, total);
         }
         sum
-    }
-}
-
-/// As [`Score`]; also adds responsibilities and moments to `sums`.
-pub(super) struct Moments<'a, T> {
-    pub(super) rows: &'a TopRows<T>,
-    pub(super) parameters: &'a TopParameters<'a, T>,
-    /// `count`, padded to a multiple of `LANES`.
-    pub(super) joint: &'a mut [T],
-    pub(super) sums: &'a mut Sums,
-}
-
-impl<T: super::Dispatch> Kernel<T> for Moments<'_, T> {
-    type Output = f64;
-
-    #[inline(always)]
-    fn run<W: Words<T>>(self, w: W) -> f64 {
-        let Self { rows, parameters, joint, sums } = self;
-        let d = rows.d;
-        let mut log_likelihood = 0.0;
-        for (row, components, weight) in rows.each() {
-            densities(w, parameters, (row, d), components, joint);
-            let (top, total) = exponentials(w, joint);
-            log_likelihood += weight * log_density(top, total);
-            for (i, &c) in components.iter().enumerate() {
-                let c = c as usize;
-                // If every density underflows, the selected components share the row.
-                let share = if total > 0.0 { joint[i].to_f64() / total } else { 1.0 / components.len() as f64 };
-                let r = weight * share;
-                sums.weight[c] += r;
-                let moments = sums.first[c * d..][..d].iter_mut().zip(&mut sums.second[c * d..][..d]);
-                for ((first, second), (x, centre)) in moments.zip(row.iter().zip(&sums.centres[c * d..][..d])) {
-                    let z = x.to_f64() - centre;
-                    *first += r * z;
-                    *second += r * z * z;
-                }
-            }
-        }
-        log_likelihood
     }
 }
 
@@ -122,12 +84,9 @@ fn densities<T: Real, W: Words<T>>(
 /// Replaces log densities by their exponentials relative to the largest. Returns the largest and the sum, which is 0 if
 /// all are −∞.
 #[inline(always)]
-fn exponentials<T: Real, W: Words<T>>(w: W, joint: &mut [T]) -> (f64, f64) {
+pub(super) fn exponentials<T: Real, W: Words<T>>(w: W, joint: &mut [T]) -> (f64, f64) {
     assert!(joint.len().is_multiple_of(LANES) && LANES.is_multiple_of(W::LANES));
-    let mut top = f64::NEG_INFINITY;
-    for v in joint.iter() {
-        top = if v.to_f64() > top { v.to_f64() } else { top };
-    }
+    let (_, top) = extremes(w, joint);
     if top == f64::NEG_INFINITY {
         joint.fill(T::ZERO);
         return (top, 0.0);
@@ -146,6 +105,6 @@ fn exponentials<T: Real, W: Words<T>>(w: W, joint: &mut [T]) -> (f64, f64) {
     (top, w.sum(sum).to_f64())
 }
 
-fn log_density(top: f64, total: f64) -> f64 {
+pub(super) fn log_density(top: f64, total: f64) -> f64 {
     if total > 0.0 { top + total.ln() } else { f64::NEG_INFINITY }
 }

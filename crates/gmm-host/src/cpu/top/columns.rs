@@ -1,0 +1,68 @@
+//! Log joint densities of the kinds full and tied, which a pass computes by columns of rows.
+
+use std::ops::Range;
+
+use gmm_model::Dataset;
+
+use super::super::e_step::log_joint_of_rows;
+use super::super::layout::{BLOCK, Buffer, Layout, STRIDE};
+use super::super::passes::padded;
+use super::super::simd::{Dispatch, Kernel, Machine, Real, Words};
+use super::super::terms::Terms;
+use super::TopBackground;
+use super::densities::pitch;
+use crate::Error;
+
+/// Rows by columns, and the densities of one block of them.
+pub(super) struct Columns<T> {
+    layout: Layout<T>,
+    /// The block whose densities are in `joint`.
+    block: Option<usize>,
+    /// `(k, STRIDE)`.
+    joint: Buffer<T>,
+    /// `(2*d, STRIDE)`.
+    scratch: Buffer<T>,
+}
+
+impl<T: Dispatch> Columns<T> {
+    pub(super) fn new(data: &Dataset, background: &TopBackground<T>) -> Result<Self, Error> {
+        let layout = Layout::new(data, &background.shift, u128::MAX)?;
+        let joint = Buffer::zeroed(background.terms.k * STRIDE);
+        let scratch = Buffer::zeroed(2 * background.terms.d * STRIDE);
+        Ok(Self { layout, block: None, joint, scratch })
+    }
+
+    /// Copies the densities of some rows of one block to `out`, `(rows, pitch)`.
+    pub(super) fn copy(&mut self, machine: Machine, terms: &Terms<T>, rows: Range<usize>, out: &mut [T]) {
+        let Self { layout, block, joint, scratch } = self;
+        let mut buffer = layout.block_buffer();
+        for (row, out) in rows.zip(out.chunks_exact_mut(pitch(terms.k))) {
+            if *block != Some(row / BLOCK) {
+                *block = Some(row / BLOCK);
+                let (x, rows) = (layout.block(row / BLOCK, &mut buffer), layout.rows_in(row / BLOCK));
+                T::dispatch(machine, ByColumns { terms, x, rows, joint, scratch });
+            }
+            out.fill(T::of(f64::NEG_INFINITY));
+            out.iter_mut().zip(joint[row % BLOCK..].iter().step_by(STRIDE)).take(terms.k).for_each(|(to, v)| *to = *v);
+        }
+    }
+}
+
+/// The log joint densities of a block by columns, `(k, STRIDE)`.
+struct ByColumns<'a, T> {
+    terms: &'a Terms<T>,
+    x: &'a [T],
+    rows: usize,
+    joint: &'a mut [T],
+    scratch: &'a mut [T],
+}
+
+impl<T: Real> Kernel<T> for ByColumns<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<T>>(self, w: W) {
+        let Self { terms, x, rows, joint, scratch } = self;
+        log_joint_of_rows(w, terms, x, padded::<T, W>(rows), joint, &mut [], scratch);
+    }
+}
