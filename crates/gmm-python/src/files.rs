@@ -7,12 +7,13 @@ use gmm_model::{FitSummary, OutlierThreshold};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::bayes;
 use crate::errors::{raise, raise_file, with_class};
 use crate::fit;
 use crate::given::Given;
 
 /// The content of a model file: the arrays of a fit, `covariance_type`, `feature_names` or None, `record`, the summary of
-/// the fit as JSON, or None, and `outliers`, `(log_density, contamination, level)` or None.
+/// the fit as JSON, or None, `outliers`, `(log_density, contamination, level)` or None, and `posterior` or None.
 #[pyfunction]
 pub(crate) fn read_model(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     let file = py.detach(|| gmm_data::read_model(&path)).map_err(|error| raise_file(py, &error))?;
@@ -21,13 +22,14 @@ pub(crate) fn read_model(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, Py
     out.set_item("feature_names", file.feature_names)?;
     out.set_item("record", file.fit.as_ref().map(record))?;
     out.set_item("outliers", file.outliers.map(|found| (found.log_density, found.contamination, found.level)))?;
+    out.set_item("posterior", file.posterior.map(|posterior| bayes::as_dict(py, &posterior)).transpose()?)?;
     Ok(out)
 }
 
 /// Writes a model file, JSON or safetensors depending on the extension. `record` and `outliers` have the form returned
-/// by [`read_model`].
+/// by [`read_model`]. The mixture of a `posterior` is its own.
 #[pyfunction]
-#[pyo3(signature = (path, given, feature_names=None, record=None, outliers=None))]
+#[pyo3(signature = (path, given, feature_names=None, record=None, outliers=None, posterior=None))]
 pub(crate) fn write_model(
     py: Python<'_>,
     path: PathBuf,
@@ -35,13 +37,18 @@ pub(crate) fn write_model(
     feature_names: Option<Vec<String>>,
     record: Option<&str>,
     outliers: Option<(f64, Option<f64>, Option<f64>)>,
+    posterior: Option<bayes::Given>,
 ) -> PyResult<()> {
-    let mixture = given.mixture().map_err(|error| raise(py, error))?;
+    let posterior = posterior.map(|bayes::Given(posterior)| posterior);
+    let mixture = match &posterior {
+        Some(posterior) => posterior.mixture().clone(),
+        None => given.mixture().map_err(|error| raise(py, error))?,
+    };
     let fit = record.map(serde_json::from_str::<FitSummary>).transpose();
     let fit = fit.map_err(|error| with_class(py, "ParameterError", format!("the record of the fit: {error}")))?;
     let outliers =
         outliers.map(|(log_density, contamination, level)| OutlierThreshold { log_density, contamination, level });
-    let file = ModelFile { feature_names, fit, outliers, ..ModelFile::from(mixture) };
+    let file = ModelFile { feature_names, fit, outliers, posterior, ..ModelFile::from(mixture) };
     py.detach(|| gmm_data::write_model(&path, &file)).map_err(|error| raise_file(py, &error))
 }
 

@@ -8,6 +8,7 @@ use gmm_model::{CovarianceType, Precision, Starved};
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 
+use crate::bayes;
 use crate::errors::raise;
 
 /// Where to compute: `{"device": str, "threads": int, "precision": str | None}`. The precision `fast` is `f32` with
@@ -81,7 +82,7 @@ impl<'py> FromPyObject<'_, 'py> for Fitting {
 }
 
 /// What a fit does beyond maximum likelihood: `{"prior": "conjugate" | None, "floor": float, "floor_relative": float,
-/// "drop_starved": float | None, "labels": int64 of shape (n,) | None}`; a negative label is unknown.
+/// "drop_starved": float | None, "labels": int64 of shape (n,) | None}`, and perhaps `bayes`; a negative label is unknown.
 fn rule(from: &Bound<'_, PyAny>) -> PyResult<FitRule> {
     let labels = from.get_item("labels")?.extract::<Option<PyReadonlyArray1<'_, i64>>>()?;
     let label = |label: &i64| usize::try_from(*label).ok();
@@ -93,6 +94,7 @@ fn rule(from: &Bound<'_, PyAny>) -> PyResult<FitRule> {
             relative: from.get_item("floor_relative")?.extract()?,
         },
         starved: starved.map(|min_count| Starved { min_count, ..Starved::default() }),
+        bayes: bayes::options(from)?,
         labels: labels.map(|all| Arc::new(all.as_array().iter().map(label).collect())),
         ..FitRule::none()
     })

@@ -5,13 +5,14 @@ import os
 import warnings
 
 import numpy as np
+from sklearn.mixture._bayesian_mixture import BayesianGaussianMixture as OriginalBayesian
 from sklearn.mixture._gaussian_mixture import GaussianMixture as Original
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _core, _fitted, _inputs
+from gmm_rs import _bayes, _bridge, _core, _fitted, _inputs
 from gmm_rs._gpu import to_host
 from gmm_rs.exceptions import DataWarning, ParameterError
-from gmm_rs.mixture import GaussianMixture
+from gmm_rs.mixture import BayesianGaussianMixture, GaussianMixture
 
 __all__ = ["gather", "load", "read", "save"]
 
@@ -24,13 +25,16 @@ def load(path, **parameters):
     path : path
         File written by ``gmm fit -o`` or :func:`save`. The format is detected from the content.
     **parameters
-        Parameters of the estimator, such as ``device="cpu"``. By default, `tol` and `reg_covar` are those of the fit.
+        Parameters of the estimator, such as ``device="cpu"``. By default, `tol`, `reg_covar` and the
+        parameters of a Bayesian prior are those of the fit.
 
     Returns
     -------
-    model : GaussianMixture
-        To read a threshold of outliers too, use :meth:`gmm_rs.outliers.GaussianMixtureDetector.load`. `weights_`, `means_` and `covariances_` are exactly those of the file. `feature_names_in_` is set if the file
-        has names; `converged_`, `n_iter_`, `lower_bound_`, `lower_bounds_` and `engine_` if it has the record of a fit.
+    model : GaussianMixture or BayesianGaussianMixture
+        The latter if the file has a posterior. To read a threshold of outliers too, use
+        :meth:`gmm_rs.outliers.GaussianMixtureDetector.load`. `weights_`, `means_` and `covariances_` are exactly those
+        of the file. `feature_names_in_` is set if the file has names; `converged_`, `n_iter_`, `lower_bound_`,
+        `lower_bounds_` and `engine_` if it has the record of a fit.
 
     Raises
     ------
@@ -59,12 +63,18 @@ def load(path, **parameters):
     for name, value in given.items():
         if parameters.get(name, value) != value:
             raise ParameterError(f"{name} is {parameters[name]!r}: the file has {value!r}")
-    model = GaussianMixture(**{**known, **parameters, **given})
+    if found["posterior"] is not None:
+        known, given = _bayes.parameters(found, known), {**given, **_bayes.family(found)}
+    cls = GaussianMixture if found["posterior"] is None else BayesianGaussianMixture
+    model = cls(**{**known, **parameters, **given})
     _bridge.set_parameters(model, found, np.float64)
     model.n_features_in_ = d
     if found["feature_names"] is not None:
         model.feature_names_in_ = np.array(found["feature_names"], dtype=object)
     _fitted.set_record(model, found["record"])
+    if found["posterior"] is not None:
+        _bayes.set_posterior(model, found["posterior"])
+        _bayes.set_bounds(model, found)
     return model
 
 
@@ -75,8 +85,8 @@ def save(model, path):
 
     Parameters
     ----------
-    model : GaussianMixture or GaussianMixtureDetector
-        Fitted estimator of :mod:`gmm_rs.mixture` or scikit-learn, or a detector of :mod:`gmm_rs.outliers`, whose
+    model : GaussianMixture, BayesianGaussianMixture or GaussianMixtureDetector
+        Fitted estimator of :mod:`gmm_rs.mixture` or scikit-learn, whose posterior is written too if it has one, or a detector of :mod:`gmm_rs.outliers`, whose
         threshold is written too. The record of the fit is included if this package fitted or read the model.
 
     path : path
@@ -96,7 +106,8 @@ def save(model, path):
     """
     from gmm_rs.outliers import GaussianMixtureDetector
 
-    if not isinstance(model, (GaussianMixture, GaussianMixtureDetector, Original)):
+    is_bayesian = isinstance(model, (BayesianGaussianMixture, OriginalBayesian))
+    if not is_bayesian and not isinstance(model, (GaussianMixture, GaussianMixtureDetector, Original)):
         raise TypeError(f"expected a GaussianMixture, got {type(model).__name__}")
     check_is_fitted(model)
     names = getattr(model, "feature_names_in_", None)
@@ -104,7 +115,8 @@ def save(model, path):
     outliers = None
     if isinstance(model, GaussianMixtureDetector):
         outliers, model = model._threshold(), model.mixture_
-    _core.write_model(os.fspath(path), _given(model), names, _fitted.record_of(model), outliers)
+    posterior = _bayes.posterior(model) if is_bayesian else None
+    _core.write_model(os.fspath(path), _given(model), names, _fitted.record_of(model), outliers, posterior)
     return path
 
 
