@@ -207,6 +207,7 @@ def family(found):
 
 def set_bounds(model, found):
     """Turn the bounds per row, which a record has, into those of all rows."""
+    model.__dict__.pop("fast_loss_", None)
     if hasattr(model, "lower_bounds_"):
         total = _total_weight(found["posterior"])
         model.lower_bounds_ = [bound * total for bound in model.lower_bounds_]

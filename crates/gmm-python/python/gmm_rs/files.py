@@ -60,19 +60,20 @@ def load(path, **parameters):
     known = {name: kept[name] for name in ("tol", "reg_covar") if kept.get(name) is not None}
     k, d = found["means"].shape
     given = {"n_components": k, "covariance_type": found["covariance_type"]}
+    is_bayesian = found["posterior"] is not None
+    if is_bayesian:
+        known, given = _bayes.parameters(found, known), {**given, **_bayes.family(found)}
     for name, value in given.items():
         if parameters.get(name, value) != value:
             raise ParameterError(f"{name} is {parameters[name]!r}: the file has {value!r}")
-    if found["posterior"] is not None:
-        known, given = _bayes.parameters(found, known), {**given, **_bayes.family(found)}
-    cls = GaussianMixture if found["posterior"] is None else BayesianGaussianMixture
+    cls = BayesianGaussianMixture if is_bayesian else GaussianMixture
     model = cls(**{**known, **parameters, **given})
     _bridge.set_parameters(model, found, np.float64)
     model.n_features_in_ = d
     if found["feature_names"] is not None:
         model.feature_names_in_ = np.array(found["feature_names"], dtype=object)
     _fitted.set_record(model, found["record"])
-    if found["posterior"] is not None:
+    if is_bayesian:
         _bayes.set_posterior(model, found["posterior"])
         _bayes.set_bounds(model, found)
     return model
