@@ -7,6 +7,7 @@ use gmm_model::{FitSummary, OutlierThreshold};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::bayes;
 use crate::errors::{raise, raise_file, with_class};
 use crate::fit;
 use crate::given::Given;
@@ -14,7 +15,7 @@ use crate::options::noise_of;
 
 /// The content of a model file: the arrays of a fit, `covariance_type`, `feature_names` or None, `record`, the summary of
 /// the fit as JSON, or None, `outliers`, `(log_density, contamination, level)` or None, `clusters`, the cluster of each
-/// component, or None, and `noise` as JSON, or None.
+/// component, or None, `noise` as JSON, or None, and `posterior` or None.
 #[pyfunction]
 pub(crate) fn read_model(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     let file = py.detach(|| gmm_data::read_model(&path)).map_err(|error| raise_file(py, &error))?;
@@ -25,13 +26,14 @@ pub(crate) fn read_model(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, Py
     out.set_item("outliers", file.outliers.map(|found| (found.log_density, found.contamination, found.level)))?;
     out.set_item("clusters", file.clusters)?;
     out.set_item("noise", file.noise.as_ref().map(fit::in_json))?;
+    out.set_item("posterior", file.posterior.map(|posterior| bayes::as_dict(py, &posterior)).transpose()?)?;
     Ok(out)
 }
 
 /// Writes a model file, JSON or safetensors depending on the extension. `record`, `outliers`, `clusters` and `noise`
-/// have the form returned by [`read_model`].
+/// have the form returned by [`read_model`]. The mixture of a `posterior` is its own.
 #[pyfunction]
-#[pyo3(signature = (path, given, feature_names=None, record=None, outliers=None, clusters=None, noise=None))]
+#[pyo3(signature = (path, given, feature_names=None, record=None, outliers=None, clusters=None, noise=None, posterior=None))]
 #[expect(clippy::too_many_arguments, reason = "each is an argument in Python")]
 pub(crate) fn write_model(
     py: Python<'_>,
@@ -42,14 +44,19 @@ pub(crate) fn write_model(
     outliers: Option<(f64, Option<f64>, Option<f64>)>,
     clusters: Option<Vec<usize>>,
     noise: Option<&str>,
+    posterior: Option<bayes::Given>,
 ) -> PyResult<()> {
-    let mixture = given.mixture().map_err(|error| raise(py, error))?;
+    let posterior = posterior.map(|bayes::Given(posterior)| posterior);
+    let mixture = match &posterior {
+        Some(posterior) => posterior.mixture().clone(),
+        None => given.mixture().map_err(|error| raise(py, error))?,
+    };
     let fit = record.map(serde_json::from_str::<FitSummary>).transpose();
     let fit = fit.map_err(|error| with_class(py, "ParameterError", format!("the record of the fit: {error}")))?;
     let outliers =
         outliers.map(|(log_density, contamination, level)| OutlierThreshold { log_density, contamination, level });
     let noise = noise.map(|text| noise_of(py, text)).transpose()?;
-    let file = ModelFile { feature_names, fit, outliers, clusters, noise, ..ModelFile::from(mixture) };
+    let file = ModelFile { feature_names, fit, outliers, clusters, noise, posterior, ..ModelFile::from(mixture) };
     py.detach(|| gmm_data::write_model(&path, &file)).map_err(|error| raise_file(py, &error))
 }
 

@@ -2,12 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use gmm_host::{Error, FastLoss, Fit, FitOptions, Init, Iteration, Warning, Work, fit_observed};
+use gmm_host::{Error, FastLoss, Fit, FitOptions, FitState, Init, Iteration, Warning, Work, fit_resumed};
 use gmm_model::{CovarianceType, Mixture, Noise};
 use numpy::{IntoPyArray, PyReadonlyArray1, PyReadonlyArrayDyn};
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict, PyString};
+use pyo3::types::{IntoPyDict, PyDict, PyString, PyTuple};
 
+use crate::bayes::{self, Resumed};
 use crate::engines;
 use crate::errors::raise;
 use crate::files::record;
@@ -20,7 +21,7 @@ use crate::supervise::{Progress, supervise};
 
 /// Fits a mixture to `rows`, `(n, d)` of float32 or float64, or a `DeviceArray`, on the engine named by `place`.
 ///
-/// `init` is the name of a method, `(weights, means, covariances)`, or `Parameters`. `weights`, `(n,)`, are row
+/// `init` is the name of a method, `(weights, means, covariances)`, `Parameters`, or [`Resumed`]. `weights`, `(n,)`, are row
 /// weights. `follow(restart, iteration, mean_log_likelihood, change)` is called after each iteration. If `wait` is set,
 /// the fit waits for each call to return, and stops with its current result once a call returns a true value; else it
 /// continues during the call. The GIL is released, and signals are handled.
@@ -38,10 +39,17 @@ pub(crate) fn fit<'py>(
     wait: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let Fitting { options } = options;
-    let init = start(init, options.covariance_type)?;
+    let is_posterior = init.cast::<PyTuple>().is_ok_and(|init| init.len() == 2);
+    let resumed = is_posterior.then(|| init.extract::<Resumed>()).transpose()?;
+    let before = resumed.as_ref().map_or(0, Resumed::before);
+    let (init, from) = match resumed.map(Resumed::state) {
+        Some((mixture, state)) => (Init::Given(Box::new(mixture)), state),
+        None => (start(init, options.covariance_type)?, FitState::default()),
+    };
     // A call that can end the fit must see each iteration before the next one begins.
     let concurrent = !wait;
-    let options = FitOptions { init, precision: place.precision, fast: place.fast, concurrent, ..options };
+    let max_iter = options.max_iter + before;
+    let options = FitOptions { init, precision: place.precision, fast: place.fast, concurrent, max_iter, ..options };
     let rows = Rows::new(rows, weights)?;
     let (shape, precision, is_on_gpu) = (rows.dim(), rows.precision(), rows.is_on_gpu());
     let (unchecked, owner) = rows.split();
@@ -52,7 +60,7 @@ pub(crate) fn fit<'py>(
         let mut observer = |seen: &Iteration<'_>| {
             let progress = Progress::Iteration {
                 restart: seen.restart,
-                iteration: seen.iteration,
+                iteration: seen.iteration - before,
                 mean_log_likelihood: seen.mean_log_likelihood,
                 change: seen.change,
             };
@@ -68,7 +76,9 @@ pub(crate) fn fit<'py>(
             if line.is_cut() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let engine = stoppable(opened.engine.as_ref(), line.stop());
-        fit_observed(&engine, rows.data(), &options, &mut observer)
+        let mut fit = fit_resumed(&engine, rows.data(), &options, from, &mut observer)?;
+        bayes::forget(&mut fit, before);
+        Ok(fit)
     })?;
     as_dict(py, done.map_err(|error| raise(py, error))?)
 }
@@ -89,9 +99,10 @@ pub(crate) fn start(init: &Bound<'_, PyAny>, kind: CovarianceType) -> PyResult<I
 }
 
 pub(crate) fn as_dict<'py>(py: Python<'py>, fit: Fit) -> PyResult<Bound<'py, PyDict>> {
-    let Fit { mixture, noise, summary, warnings, fast, storage, .. } = fit;
+    let Fit { mixture, posterior, noise, summary, warnings, fast, storage, .. } = fit;
     let out = arrays(py, &mixture)?;
     out.set_item("noise", noise.as_ref().map(in_json))?;
+    out.set_item("posterior", posterior.map(|posterior| bayes::as_dict(py, &posterior)).transpose()?)?;
     out.set_item("record", record(&summary))?;
     out.set_item("log_likelihood", summary.log_likelihood)?;
     out.set_item("iterations", summary.iterations)?;

@@ -6,6 +6,7 @@
 //! implemented in Python, under `python/gmm_rs`.
 
 mod adapt;
+mod bayes;
 mod bootstrap;
 mod components;
 mod device_array;
@@ -82,6 +83,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(regress::regress_components, module)?)?;
     module.add_function(wrap_pyfunction!(regress::outlier_threshold, module)?)?;
     module.add_function(wrap_pyfunction!(regress::region_threshold, module)?)?;
+    module.add_function(wrap_pyfunction!(bayes::posterior_expectation, module)?)?;
+    module.add_function(wrap_pyfunction!(bayes::posterior_predictive, module)?)?;
+    module.add_function(wrap_pyfunction!(bayes::posterior_draws, module)?)?;
     module.add_class::<device_array::DeviceArray>()?;
     module.add_class::<dlpack::Dlpack>()?;
     module.add_class::<likelihood::Held>()?;

@@ -11,6 +11,7 @@ use numpy::{PyReadonlyArray1, PyReadonlyArrayDyn};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::bayes;
 use crate::errors::{raise, with_class};
 
 /// Where to compute: `{"device": str, "threads": int, "precision": str | None}`. The precision `fast` is `f32` with
@@ -85,20 +86,20 @@ impl<'py> FromPyObject<'_, 'py> for Fitting {
 
 /// What a fit does beyond maximum likelihood: `{"prior": "conjugate" | dict | None, "floor": float, "floor_relative": float,
 /// "drop_starved": float | None, "labels": int64 of shape (n,) | None, "fixed": (list, list, list), "shared": list of
-/// lists, "noise": dict | None}`; a negative label is unknown.
+/// lists, "noise": dict | None}`, and perhaps `bayes`; a negative label is unknown.
 fn rule(from: &Bound<'_, PyAny>) -> PyResult<FitRule> {
     let labels = from.get_item("labels")?.extract::<Option<PyReadonlyArray1<'_, i64>>>()?;
     let label = |label: &i64| usize::try_from(*label).ok();
     let (weights, means, covariances) = from.get_item("fixed")?.extract()?;
     let starved = from.get_item("drop_starved")?.extract::<Option<f64>>()?;
     Ok(FitRule {
-        bayes: None,
         prior: prior(&from.get_item("prior")?)?,
         floor: Floor {
             absolute: from.get_item("floor")?.extract()?,
             relative: from.get_item("floor_relative")?.extract()?,
         },
         starved: starved.map(|min_count| Starved { min_count, ..Starved::default() }),
+        bayes: bayes::options(from)?,
         labels: labels.map(|all| Arc::new(all.as_array().iter().map(label).collect())),
         fixed: FixedParts { weights, means, covariances },
         shared: from.get_item("shared")?.extract()?,

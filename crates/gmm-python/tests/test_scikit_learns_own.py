@@ -1,4 +1,4 @@
-"""scikit-learn's own tests of its class and its estimator checks, run on this package's class."""
+"""scikit-learn's own tests of its classes and its estimator checks, run on this package's classes."""
 
 import os
 import subprocess
@@ -18,12 +18,20 @@ LEFT_OUT = {
         "test_gaussian_mixture_precisions_init": "calls the private methods _initialize and _set_parameters",
         "test_gaussian_mixture_setting_best_params": "without reg_covar, a component on one row is an error here",
     },
+    "accel bayesian": {},
+    "plain bayesian": {
+        "test_compare_covar_type": "calls the private methods _check_parameters and _initialize_parameters",
+    },
 }
 
 # Loaded by pytest before the tests import the class.
 PLUGINS = {
     "accel": "import gmm_rs\ngmm_rs.accel.install()\n",
-    "plain": "import gmm_rs, sklearn.mixture\nsklearn.mixture.GaussianMixture = gmm_rs.mixture.GaussianMixture\n",
+    "plain": """
+import gmm_rs, sklearn.mixture
+sklearn.mixture.GaussianMixture = gmm_rs.mixture.GaussianMixture
+sklearn.mixture.BayesianGaussianMixture = gmm_rs.mixture.BayesianGaussianMixture
+""",
 }
 
 # Names must match exactly: a longer name with the same prefix is another test.
@@ -35,11 +43,13 @@ def pytest_collection_modifyitems(items):
 
 def own_tests(how, tmp_path, names, wanted):
     """Run the scikit-learn tests with these names, or all others."""
-    (tmp_path / "ours_instead.py").write_text(PLUGINS[how] + SELECTION.format(names=names, wanted=wanted))
+    way, _, bayesian = how.partition(" ")
+    module = "sklearn.mixture.tests." + ("test_bayesian_mixture" if bayesian else "test_gaussian_mixture")
+    (tmp_path / "ours_instead.py").write_text(PLUGINS[way] + SELECTION.format(names=names, wanted=wanted))
     arguments = ["-p", "ours_instead", "-p", "no:cacheprovider", "-q"]
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *arguments, "--pyargs", "sklearn.mixture.tests.test_gaussian_mixture"],
+        [sys.executable, "-m", "pytest", *arguments, "--pyargs", module],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
@@ -51,10 +61,11 @@ def own_tests(how, tmp_path, names, wanted):
 def test_scikit_learns_own_tests_pass(how, tmp_path):
     done = own_tests(how, tmp_path, list(LEFT_OUT[how]), wanted=False)
     assert done.returncode == 0, done.stdout
-    assert int(done.stdout.rsplit(" passed", 1)[0].split()[-1]) > 40, done.stdout
+    least = 15 if "bayesian" in how else 40
+    assert int(done.stdout.rsplit(" passed", 1)[0].split()[-1]) > least, done.stdout
 
 
-@pytest.mark.parametrize("how", LEFT_OUT)
+@pytest.mark.parametrize("how", [how for how, left_out in LEFT_OUT.items() if left_out])
 def test_what_is_left_out_of_them_fails(how, tmp_path):
     done = own_tests(how, tmp_path, list(LEFT_OUT[how]), wanted=True)
     for name in LEFT_OUT[how]:
@@ -62,16 +73,17 @@ def test_what_is_left_out_of_them_fails(how, tmp_path):
     assert " passed" not in done.stdout.splitlines()[-1], done.stdout
 
 
-def test_scikit_learns_checks_pass_under_accel():
-    program = """
+@pytest.mark.parametrize("name", ["GaussianMixture", "BayesianGaussianMixture"])
+def test_scikit_learns_checks_pass_under_accel(name):
+    program = f"""
 import gmm_rs
 gmm_rs.accel.install()
-from sklearn.mixture import GaussianMixture
+from sklearn.mixture import {name} as Ours
 from sklearn.utils.estimator_checks import check_estimator
 
-assert GaussianMixture.__module__ == "gmm_rs.accel._estimator"
+assert Ours.__module__ == "gmm_rs.accel._estimator"
 for kind in ("full", "tied", "diag", "spherical"):
-    results = check_estimator(GaussianMixture(covariance_type=kind, max_iter=5), on_fail=None, on_skip=None)
+    results = check_estimator(Ours(covariance_type=kind, max_iter=5), on_fail=None, on_skip=None)
     failed = [(r["check_name"], r["exception"]) for r in results if r["status"] in ("failed", "xfail")]
     assert len(results) > 40 and failed == [], failed
 """

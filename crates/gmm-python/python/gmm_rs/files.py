@@ -5,13 +5,14 @@ import os
 import warnings
 
 import numpy as np
+from sklearn.mixture._bayesian_mixture import BayesianGaussianMixture as OriginalBayesian
 from sklearn.mixture._gaussian_mixture import GaussianMixture as Original
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _core, _fitted, _inputs, _rules
+from gmm_rs import _bayes, _bridge, _core, _fitted, _inputs, _rules
 from gmm_rs._gpu import to_host
 from gmm_rs.exceptions import DataWarning, ParameterError
-from gmm_rs.mixture import GaussianMixture
+from gmm_rs.mixture import BayesianGaussianMixture, GaussianMixture
 
 __all__ = ["gather", "load", "read", "save"]
 
@@ -24,15 +25,17 @@ def load(path, **parameters):
     path : path
         File written by ``gmm fit -o`` or :func:`save`. The format is detected from the content.
     **parameters
-        Parameters of the estimator, such as ``device="cpu"``. By default, `tol` and `reg_covar` are those of the fit.
+        Parameters of the estimator, such as ``device="cpu"``. By default, `tol`, `reg_covar` and the
+        parameters of a Bayesian prior are those of the fit.
 
     Returns
     -------
-    model : GaussianMixture
-        `weights_`, `means_` and `covariances_` are exactly those of the file. `feature_names_in_` is set if the file
-        has names; `converged_`, `n_iter_`, `lower_bound_`, `lower_bounds_` and `engine_` if it has the record of a fit;
-        `clusters_`, the cluster of each component, if ``gmm merge`` combined components; and the attributes of noise.
-        A threshold of outliers is kept for :func:`save`; :meth:`gmm_rs.outliers.GaussianMixtureDetector.load` uses it.
+    model : GaussianMixture or BayesianGaussianMixture
+        The latter if the file has a posterior. `weights_`, `means_` and `covariances_` are exactly those of the file.
+        `feature_names_in_` is set if the file has names; `converged_`, `n_iter_`, `lower_bound_`, `lower_bounds_` and
+        `engine_` if it has the record of a fit; `clusters_`, the cluster of each component, if ``gmm merge`` combined
+        components; and the attributes of noise. A threshold of outliers is kept for :func:`save`;
+        :meth:`gmm_rs.outliers.GaussianMixtureDetector.load` uses it.
 
     Raises
     ------
@@ -58,23 +61,31 @@ def load(path, **parameters):
     known = {name: kept[name] for name in ("tol", "reg_covar") if kept.get(name) is not None}
     k, d = found["means"].shape
     given = {"n_components": k, "covariance_type": found["covariance_type"]}
+    is_bayesian = found["posterior"] is not None
+    if is_bayesian:
+        known, given = _bayes.parameters(found, known), {**given, **_bayes.family(found)}
     for name, value in given.items():
         if parameters.get(name, value) != value:
             raise ParameterError(f"{name} is {parameters[name]!r}: the file has {value!r}")
-    model = GaussianMixture(**{**known, **parameters, **given})
+    cls = BayesianGaussianMixture if is_bayesian else GaussianMixture
+    model = cls(**{**known, **parameters, **given})
     _bridge.set_parameters(model, found, np.float64)
     model.n_features_in_ = d
     if found["feature_names"] is not None:
         model.feature_names_in_ = np.array(found["feature_names"], dtype=object)
     _fitted.set_record(model, found["record"])
-    _rules.set_noise(model, found["noise"])
-    if found["noise"] is not None and model.noise is None:
-        # A fit that continues has noise too.
-        model.noise = "auto"
     if found["clusters"] is not None:
         model.clusters_ = np.array(found["clusters"])
     if found["outliers"] is not None:
         model._outliers = found["outliers"]
+    if is_bayesian:
+        _bayes.set_posterior(model, found["posterior"])
+        _bayes.set_bounds(model, found)
+        return model
+    _rules.set_noise(model, found["noise"])
+    if found["noise"] is not None and model.noise is None:
+        # A fit that continues has noise too.
+        model.noise = "auto"
     return model
 
 
@@ -85,10 +96,11 @@ def save(model, path):
 
     Parameters
     ----------
-    model : GaussianMixture or GaussianMixtureDetector
-        Fitted estimator of :mod:`gmm_rs.mixture` or scikit-learn, or a detector of :mod:`gmm_rs.outliers`, whose
-        threshold is written too. The record of the fit is included if this package fitted or read the model, and so are
-        noise, clusters and a threshold that were read. An attribute `clusters_`, of shape (k,), may also be set.
+    model : GaussianMixture, BayesianGaussianMixture or GaussianMixtureDetector
+        Fitted estimator of :mod:`gmm_rs.mixture` or scikit-learn, whose posterior is written too if it has one, or a
+        detector of :mod:`gmm_rs.outliers`, whose threshold is written too. The record of the fit is included if this
+        package fitted or read the model, and so are noise, clusters and a threshold that were read. An attribute
+        `clusters_`, of shape (k,), may also be set.
 
     path : path
         Path with the extension .json or .safetensors.
@@ -107,7 +119,8 @@ def save(model, path):
     """
     from gmm_rs.outliers import GaussianMixtureDetector
 
-    if not isinstance(model, (GaussianMixture, GaussianMixtureDetector, Original)):
+    is_bayesian = isinstance(model, (BayesianGaussianMixture, OriginalBayesian))
+    if not is_bayesian and not isinstance(model, (GaussianMixture, GaussianMixtureDetector, Original)):
         raise TypeError(f"expected a GaussianMixture, got {type(model).__name__}")
     check_is_fitted(model)
     names = getattr(model, "feature_names_in_", None)
@@ -118,7 +131,8 @@ def save(model, path):
     clusters = getattr(model, "clusters_", None)
     clusters = None if clusters is None else [int(cluster) for cluster in clusters]
     record, noise = _fitted.record_of(model), _rules.noise_of(model)
-    _core.write_model(os.fspath(path), _given(model), names, record, outliers, clusters, noise)
+    posterior = _bayes.posterior(model) if is_bayesian else None
+    _core.write_model(os.fspath(path), _given(model), names, record, outliers, clusters, noise, posterior)
     return path
 
 

@@ -4,9 +4,10 @@ from typing import Any, Literal, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.mixture import BayesianGaussianMixture as _OriginalBayesian
 from sklearn.mixture import GaussianMixture as _Original
 
-from gmm_rs.mixture import GaussianMixture
+from gmm_rs.mixture import BayesianGaussianMixture, GaussianMixture
 from gmm_rs.outliers import GaussianMixtureDetector
 
 __all__ = ["gather", "load", "read", "save"]
@@ -15,8 +16,12 @@ _Rows = NDArray[np.float32] | NDArray[np.float64]
 _Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
 _Path = TypeVar("_Path", bound=str | PathLike[str])
 
-def load(path: str | PathLike[str], **parameters: Any) -> GaussianMixture: ...
-def save(model: GaussianMixture | GaussianMixtureDetector | _Original, path: _Path) -> _Path: ...
+# A `BayesianGaussianMixture` if the file has a posterior, which a type checker cannot know.
+def load(path: str | PathLike[str], **parameters: Any) -> GaussianMixture | Any: ...
+def save(
+    model: GaussianMixture | BayesianGaussianMixture | GaussianMixtureDetector | _Original | _OriginalBayesian,
+    path: _Path,
+) -> _Path: ...
 @overload
 def read(
     paths: _Paths,

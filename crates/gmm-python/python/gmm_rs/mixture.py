@@ -1,4 +1,4 @@
-"""`GaussianMixture` with scikit-learn's interface, computed by the engines of this package."""
+"""Mixtures with scikit-learn's interface, computed by the engines of this package."""
 
 import functools
 import math
@@ -9,9 +9,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from gmm_rs import _bridge, _core, _inputs, _rules
+from gmm_rs._bayesian import BayesianGaussianMixture
 from gmm_rs._convert import from_sklearn, to_sklearn
 
-__all__ = ["GaussianMixture"]
+__all__ = ["BayesianGaussianMixture", "GaussianMixture"]
 
 
 class GaussianMixture(DensityMixin, BaseEstimator):

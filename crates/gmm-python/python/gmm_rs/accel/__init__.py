@@ -1,6 +1,6 @@
-"""Accelerates programs that use ``sklearn.mixture.GaussianMixture`` without changing them.
+"""Accelerates programs that use scikit-learn's ``GaussianMixture`` or ``BayesianGaussianMixture`` without changing them.
 
-Use one of these, before the program imports the class from scikit-learn::
+Use one of these, before the program imports a class from ``sklearn.mixture``::
 
     python -m gmm_rs.accel script.py          # or: python -m gmm_rs.accel -m module
     %load_ext gmm_rs.accel                    # in a notebook
@@ -24,31 +24,33 @@ logger = logging.getLogger("gmm_rs.accel")
 
 
 def install():
-    """Replace ``sklearn.mixture.GaussianMixture`` by this package's class. A second call has no effect.
+    """Replace the classes of ``sklearn.mixture`` by those of this package. A second call has no effect.
 
-    Code that imported the class before keeps scikit-learn's class.
+    Code that imported a class before keeps scikit-learn's class.
     """
     import sklearn.mixture
 
-    from gmm_rs.accel._estimator import GaussianMixture
+    from gmm_rs.accel._estimator import CLASSES
     from gmm_rs.accel._workers import follow_into_workers
 
     _listen()
-    follow_into_workers(GaussianMixture)
-    sklearn.mixture.GaussianMixture = GaussianMixture
+    for cls in CLASSES:
+        follow_into_workers(cls)
+        setattr(sklearn.mixture, cls.__name__, cls)
 
 
 def uninstall():
-    """Restore scikit-learn's class. Estimators created and worker processes started in between stay accelerated."""
+    """Restore scikit-learn's classes. Estimators created and worker processes started in between stay accelerated."""
     import sklearn.mixture
 
-    from gmm_rs.accel._estimator import Original
+    from gmm_rs.accel._estimator import CLASSES
 
-    sklearn.mixture.GaussianMixture = Original
+    for cls in CLASSES:
+        setattr(sklearn.mixture, cls.__name__, cls._original)
 
 
 def is_installed():
-    """Return whether ``sklearn.mixture.GaussianMixture`` is this package's class.
+    """Return whether the classes of ``sklearn.mixture`` are those of this package.
 
     Returns
     -------

@@ -1,6 +1,6 @@
 """Support for worker processes: the acceleration is installed there, and estimators sent to them stay accelerated.
 
-Ordinary pickles contain scikit-learn's class (``GaussianMixture.__reduce_ex__``). Data between processes are pickled by
+Ordinary pickles contain scikit-learn's class (``Accelerated.__reduce_ex__``). Data between processes are pickled by
 picklers with their own registries, in which a class can be registered: that of `multiprocessing`, which
 `concurrent.futures` shares, and those of joblib's two backends. A process that is not forked first receives preparation
 data, to which the installation is added.
@@ -37,14 +37,20 @@ else:
 """
 
 
+# The classes that stay accelerated in workers.
+_classes = []
+
+
 def follow_into_workers(cls):
     """Register `cls` with the picklers for processes, and make new processes install it. Repeated calls are no-ops."""
+    if cls not in _classes:
+        _classes.append(cls)
     multiprocessing.reduction.ForkingPickler.register(cls, _reduce)
     loky_reduction.register(cls, _reduce)
     for module in (multiprocessing.spawn, loky_spawn):
         module.get_preparation_data = _announcing(module.get_preparation_data)
     if joblib_pool is not None and not hasattr(joblib_pool.CustomizablePickler, "_gmm_rs"):
-        joblib_pool.CustomizablePickler = _pickler_with(joblib_pool.CustomizablePickler, cls)
+        joblib_pool.CustomizablePickler = _pickler_with(joblib_pool.CustomizablePickler)
 
 
 def _reduce(estimator):
@@ -87,11 +93,12 @@ class _Install:
         return exec, (_INSTALL.format(path=self._path), {})
 
 
-def _pickler_with(base, cls):
-    """joblib's pickler for pools with `cls` registered; it has no registry that is accessible from outside."""
+def _pickler_with(base):
+    """joblib's pickler for pools with the classes registered; it has no registry that is accessible from outside."""
 
     def begin(self, *args, **kwargs):
         base.__init__(self, *args, **kwargs)
-        self.register(cls, _reduce)
+        for cls in _classes:
+            self.register(cls, _reduce)
 
     return type(base.__name__, (base,), {"__init__": begin, "_gmm_rs": True})
