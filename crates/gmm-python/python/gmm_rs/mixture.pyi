@@ -188,6 +188,7 @@ class BayesianGaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc
         n_jobs: int | None = None,
         init_rows: int | None = None,
         callback: Callable[[int, float], object] | None = None,
+        moves: bool = False,
     ) -> None: ...
     def fit(self, X: ArrayLike | _Table, y: object = None, sample_weight: ArrayLike | None = None) -> Self: ...
     def fit_predict(
