@@ -1,8 +1,8 @@
 //! Device code for Gaussian mixtures: each algorithm is written once, for PTX and for a host emulator that checks it.
 //!
-//! On `nvptx64` this crate is `no_std` and compiles to one PTX module per target (`cargo xtask build-ptx`). On a host
+//! On `nvptx64` this crate is `no_std` and compiles to PTX (`cargo xtask build-ptx`), which [`module`] translates for each target. On a host
 //! it is a library with three uses:
-//! - The host's launcher takes the committed modules (`ptx`, a default feature) and a [`Kernel`] for each kernel: its
+//! - The host's launcher takes the committed kernels (`ptx`, a default feature) and a [`Kernel`] for each kernel: its
 //!   name, parameters, block size and a formula for its shared memory. One macro makes both the entry point and the
 //!   parameter list, so launcher and kernel cannot disagree.
 //! - Tests run every kernel body in [`device::emulate`], which also detects races, hangs and out-of-bounds accesses.
@@ -52,6 +52,8 @@ pub mod em;
 pub mod layout;
 pub mod log_likelihood;
 pub mod math;
+#[cfg(not(target_arch = "nvptx64"))]
+pub mod module;
 pub mod probe;
 pub mod products;
 pub mod reduce;

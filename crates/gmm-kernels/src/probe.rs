@@ -1,6 +1,5 @@
 //! Self-test of the device primitives: applies each one to given numbers, so that device and emulator can be compared.
 
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 use crate::device::mma;
 use crate::device::{self, Shared, WARP, block_sum, thread, warp};
 use crate::{Real, math};
@@ -26,7 +25,7 @@ kernels! {
         /// `(16, 8)`.
         b: *const f64,
         /// `(4, 16, 8)`, written: products in TF32 (columns 0..8 of `A`), BF16, f64 8×8×4 (the upper left 8×4 of `A`)
-        /// and f64 16×8×16. Products that the module has no instruction for are left unwritten.
+        /// and f64 16×8×16.
         out: *mut f64,
     }
     /// The kernel.
@@ -96,49 +95,34 @@ pub unsafe fn mma_body(probe: ProbeMma) {
             unsafe { device::store(probe.out, ((which * 16 + row) * 8 + column) as u64, v) };
         }
     };
-    let _ = (&a, &b, &put, g, t);
-    #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
-    {
-        let bits = |v: f64| (v as f32).to_bits();
-        let pair = |low: f64, high: f64| bits(low) >> 16 | bits(high) & 0xffff_0000;
-        let four = |which, c: [f64; 4]| {
-            put(which, g, 2 * t, c[0]);
-            put(which, g, 2 * t + 1, c[1]);
-            put(which, g + 8, 2 * t, c[2]);
-            put(which, g + 8, 2 * t + 1, c[3]);
-        };
-        let mut c = [0.0; 4];
-        let left = [a(g, t), a(g + 8, t), a(g, t + 4), a(g + 8, t + 4)].map(bits);
-        mma::mma_m16n8k8_tf32(&mut c, left, [b(t, g), b(t + 4, g)].map(bits));
-        four(0, c.map(|v| v as f64));
+    let bits = |v: f64| (v as f32).to_bits();
+    let pair = |low: f64, high: f64| bits(low) >> 16 | bits(high) & 0xffff_0000;
+    let four = |which, c: [f64; 4]| {
+        put(which, g, 2 * t, c[0]);
+        put(which, g, 2 * t + 1, c[1]);
+        put(which, g + 8, 2 * t, c[2]);
+        put(which, g + 8, 2 * t + 1, c[3]);
+    };
+    let mut c = [0.0; 4];
+    let left = [a(g, t), a(g + 8, t), a(g, t + 4), a(g + 8, t + 4)].map(bits);
+    mma::mma_m16n8k8_tf32(&mut c, left, [b(t, g), b(t + 4, g)].map(bits));
+    four(0, c.map(|v| v as f64));
 
-        let mut c = [0.0; 4];
-        let left = |row: u32, column: u32| pair(a(row, column), a(row, column + 1));
-        let right = |row: u32| pair(b(row, g), b(row + 1, g));
-        let fragment = [left(g, 2 * t), left(g + 8, 2 * t), left(g, 2 * t + 8), left(g + 8, 2 * t + 8)];
-        mma::mma_m16n8k16_bf16(&mut c, fragment, [right(2 * t), right(2 * t + 8)]);
-        four(1, c.map(|v| v as f64));
+    let mut c = [0.0; 4];
+    let left = |row: u32, column: u32| pair(a(row, column), a(row, column + 1));
+    let right = |row: u32| pair(b(row, g), b(row + 1, g));
+    let fragment = [left(g, 2 * t), left(g + 8, 2 * t), left(g, 2 * t + 8), left(g + 8, 2 * t + 8)];
+    mma::mma_m16n8k16_bf16(&mut c, fragment, [right(2 * t), right(2 * t + 8)]);
+    four(1, c.map(|v| v as f64));
 
-        let mut c = [0.0; 2];
-        mma::mma_m8n8k4_f64(&mut c, a(g, t), b(t, g));
-        put(2, g, 2 * t, c[0]);
-        put(2, g, 2 * t + 1, c[1]);
+    let mut c = [0.0; 2];
+    mma::mma_m8n8k4_f64(&mut c, a(g, t), b(t, g));
+    put(2, g, 2 * t, c[0]);
+    put(2, g, 2 * t + 1, c[1]);
 
-        #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
-        {
-            let mut c = [0.0; 4];
-            let left = [
-                a(g, t),
-                a(g + 8, t),
-                a(g, t + 4),
-                a(g + 8, t + 4),
-                a(g, t + 8),
-                a(g + 8, t + 8),
-                a(g, t + 12),
-                a(g + 8, t + 12),
-            ];
-            mma::mma_m16n8k16_f64(&mut c, left, [b(t, g), b(t + 4, g), b(t + 8, g), b(t + 12, g)]);
-            four(3, c);
-        }
-    }
+    let mut c = [0.0; 4];
+    let [x, y] = [g, g + 8].map(|row| [0, 4, 8, 12].map(|column| a(row, t + column)));
+    let left = [x[0], y[0], x[1], y[1], x[2], y[2], x[3], y[3]];
+    mma::f64_16x8x16(&mut c, left, [b(t, g), b(t + 4, g), b(t + 8, g), b(t + 12, g)]);
+    four(3, c);
 }

@@ -1,42 +1,36 @@
-//! The committed PTX modules and machine code, made by `cargo xtask build-ptx`.
+//! The committed kernels, as PTX and as machine code, made by `cargo xtask build-ptx`.
 //!
-//! `build.rs` compresses each kernel separately: a program carries 5 MB instead of 34, and decompresses only the few
-//! kernels that it runs, each in a fraction of a millisecond.
+//! `build.rs` compresses each family of kernels: a program carries 2 MB instead of 18, and decompresses only what it
+//! runs, each family in a few milliseconds.
 //!
 //! Devices of compute capability 8.x and 9.0 load machine code, one [`Image`] per family of kernels. Others compile the
 //! PTX, which takes a driver up to two seconds for the kernels of a fit the first time.
 
-use std::collections::BTreeSet;
+pub use crate::module::{MODULES, Module, best};
 
-/// The kernels of one target.
-#[derive(Clone, Copy, Debug)]
-pub struct Module {
-    /// The target they were compiled for.
-    pub target: &'static str,
-    /// Compute capability that the kernels need: 10 times the major version plus the minor.
-    pub capability: u32,
-    /// Whether the kernels run only on that capability, and not on later ones.
-    pub exact: bool,
-    /// Text in front of a kernel: PTX version, target, and the tables and shared memory that kernels refer to.
-    pub head: &'static str,
-    /// The module's own kernels, sorted by name.
-    pub packed: &'static [Packed],
-    /// The module of an older target, which provides the kernels that are the same for both.
-    pub base: Option<&'static Module>,
+/// A kernel's place in the text of its family.
+#[derive(Debug)]
+struct Packed {
+    name: &'static str,
+    family: &'static str,
+    start: usize,
+    end: usize,
+    /// Compute capability of its oldest target.
+    capability: u32,
+    /// Whether it waits for the preceding grids itself, on devices that can.
+    waits: bool,
 }
 
-/// A compressed kernel.
-#[derive(Clone, Copy, Debug)]
-pub struct Packed {
+/// A family of kernels.
+#[derive(Debug)]
+struct Family {
     name: &'static str,
-    /// The kernel's text as a Zstandard frame.
+    /// Their texts, as the compiler wrote them, as a Zstandard frame.
     frame: &'static [u8],
-    /// Length of the text in bytes.
+    /// Length of the texts in bytes.
     bytes: usize,
-    /// Whether the kernel waits for the preceding grids itself.
-    waits: bool,
-    /// Indices of its machine code in the table of all images.
-    images: &'static [usize],
+    /// Their machine code, for some architectures.
+    images: &'static [Image],
 }
 
 /// The machine code of a family of kernels for one architecture.
@@ -47,6 +41,20 @@ pub struct Image {
     /// A Zstandard frame.
     frame: &'static [u8],
 }
+
+/// The file that `build.rs` writes: `SOURCES`, `DECLARATIONS`, and `KERNELS` and `FAMILIES`, sorted by name.
+mod built {
+    use super::{Family, Image, Packed};
+
+    include!(concat!(env!("OUT_DIR"), "/ptx.rs"));
+}
+
+/// SHA-256 of the sources from which the kernels were compiled, in hexadecimal.
+pub const SOURCES: &str = built::SOURCES;
+
+/// The oldest driver that accepts the machine code, as `cuDriverGetVersion` encodes it: that of the CUDA version whose
+/// ptxas made it.
+pub const MACHINE_CODE_DRIVER: u32 = 13_000;
 
 impl Image {
     /// Whether a device of this compute capability (90 for 9.0) can load the code: one of the same major version and at
@@ -71,16 +79,10 @@ impl Image {
 }
 
 impl Module {
-    /// Whether a device of this compute capability (90 for 9.0) can load the module.
-    pub const fn runs_on(&self, capability: u32) -> bool {
-        if self.exact { capability == self.capability } else { capability >= self.capability }
-    }
-
-    /// Returns the names of the module's kernels and of those inherited from its bases, sorted.
+    /// Returns the names of the module's kernels, sorted.
     pub fn kernels(&self) -> impl Iterator<Item = &'static str> + use<> {
-        let names = |module: &Self| module.packed.iter().map(|kernel| kernel.name);
-        let of_bases = std::iter::successors(self.base, |module| module.base).flat_map(names);
-        names(self).chain(of_bases).collect::<BTreeSet<_>>().into_iter()
+        let capability = self.capability;
+        built::KERNELS.iter().filter(move |kernel| kernel.capability <= capability).map(|kernel| kernel.name)
     }
 
     /// Whether the module has a kernel of this name. Decompresses nothing.
@@ -92,108 +94,60 @@ impl Module {
     /// kernel. Kernels call nothing, so each one stands on its own, and the driver is ready many times sooner than with
     /// the whole module.
     pub fn alone(&self, kernel: &str) -> Option<String> {
-        let (module, packed) = self.find(kernel)?;
-        let text = zstd::bulk::decompress(packed.frame, packed.bytes).expect("the build compressed it");
-        Some(module.head.to_owned() + str::from_utf8(&text).expect("the build read it as text"))
+        let Packed { family, start, end, .. } = *self.find(kernel)?;
+        let Family { frame, bytes, .. } = *self::family(family);
+        let all = zstd::bulk::decompress(frame, bytes).expect("the build compressed it");
+        let text = str::from_utf8(&all[start..end]).expect("the build read it as text");
+        Some([&self.directives(), built::DECLARATIONS, &self.translated(text)].concat())
     }
 
     /// Whether a kernel waits for the preceding grids itself, by `griddepcontrol.wait`. `None` if there is no such kernel.
     pub fn waits(&self, kernel: &str) -> Option<bool> {
-        self.find(kernel).map(|(_, packed)| packed.waits)
+        self.find(kernel).map(|kernel| kernel.waits && self.capability >= 90)
     }
 
     /// Returns the machine code that contains a kernel, for a device of this compute capability (90 for 9.0). `None` if
     /// there is none: then the device's driver must compile [`alone`](Self::alone).
     pub fn machine_code(&self, kernel: &str, capability: u32) -> Option<&'static Image> {
-        let (_, packed) = self.find(kernel)?;
-        packed.images.iter().map(|&at| &built::IMAGES[at]).find(|image| image.runs_on(capability))
+        family(self.find(kernel)?.family).images.iter().find(|image| image.runs_on(capability))
     }
 
-    /// Finds a kernel and the module that holds it: this one or the nearest base.
-    fn find(&self, kernel: &str) -> Option<(&Self, &'static Packed)> {
-        match self.packed.binary_search_by(|packed| packed.name.cmp(kernel)) {
-            Ok(at) => Some((self, &self.packed[at])),
-            Err(_) => self.base?.find(kernel),
-        }
+    fn find(&self, kernel: &str) -> Option<&'static Packed> {
+        let at = built::KERNELS.binary_search_by(|packed| packed.name.cmp(kernel)).ok()?;
+        Some(&built::KERNELS[at]).filter(|kernel| kernel.capability <= self.capability)
     }
 }
 
-/// Returns `all[start..start + length]`; slicing is not `const`.
-const fn part(all: &'static [u8], start: usize, length: usize) -> &'static [u8] {
-    all.split_at(start).1.split_at(length).0
-}
-
-/// The file that `build.rs` writes: `SOURCES`, `FRAMES`, `IMAGES`, and the head and kernels of each target.
-mod built {
-    use super::{Image, Packed, part};
-
-    include!(concat!(env!("OUT_DIR"), "/ptx.rs"));
-}
-
-/// SHA-256 of the sources from which the kernels were compiled, in hexadecimal.
-pub const SOURCES: &str = built::SOURCES;
-
-/// Turing and later; no tensor-core instructions.
-static SM_75: Module = Module {
-    target: "sm_75",
-    capability: 75,
-    exact: false,
-    head: built::SM_75_HEAD,
-    packed: &built::SM_75,
-    base: None,
-};
-
-/// Ampere and later; `mma.sync` for TF32, BF16 and f64.
-static SM_80: Module = Module {
-    target: "sm_80",
-    capability: 80,
-    exact: false,
-    head: built::SM_80_HEAD,
-    packed: &built::SM_80,
-    base: Some(&SM_75),
-};
-
-/// Hopper only.
-static SM_90A: Module = Module {
-    target: "sm_90a",
-    capability: 90,
-    exact: true,
-    head: built::SM_90A_HEAD,
-    packed: &built::SM_90A,
-    base: Some(&SM_80),
-};
-
-/// All modules, the best first.
-pub static MODULES: [Module; 3] = [SM_90A, SM_80, SM_75];
-
-/// The oldest driver that accepts the machine code, as `cuDriverGetVersion` encodes it: that of the CUDA version whose
-/// ptxas made it.
-pub const MACHINE_CODE_DRIVER: u32 = 13_000;
-
-/// Returns the best module for a device of this compute capability (90 for 9.0), or `None` below 7.5.
-pub fn best(capability: u32) -> Option<&'static Module> {
-    MODULES.iter().find(|module| module.runs_on(capability))
+/// The family of this name.
+fn family(name: &str) -> &'static Family {
+    let at = built::FAMILIES.binary_search_by(|family| family.name.cmp(name));
+    &built::FAMILIES[at.expect("the build listed each kernel's family")]
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     const ENTRY: &str = ".visible .entry ";
 
     #[test]
     fn each_kernel_is_unpacked_as_it_was_and_stands_alone() {
-        for module in &MODULES {
-            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("ptx").join(module.target);
+        for oldest in &MODULES {
+            let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("ptx").join(oldest.target);
             let files = std::fs::read_dir(folder).unwrap().map(|file| std::fs::read_to_string(file.unwrap().path()));
             let files: Vec<String> = files.collect::<Result<_, _>>().unwrap();
             let committed: BTreeSet<&str> = files.iter().flat_map(|file| file.split(ENTRY).skip(1)).collect();
-            let own = || module.packed.iter().map(|kernel| kernel.name);
-            assert!(own().eq(committed.iter().map(|text| text.split('(').next().unwrap())));
-            for kernel in own() {
-                let text = module.alone(kernel).unwrap();
-                let entry = text.strip_prefix(module.head).and_then(|text| text.strip_prefix(ENTRY));
-                assert!(entry.is_some_and(|entry| committed.contains(entry)), "{}: {kernel}", module.target);
+            let own = || built::KERNELS.iter().filter(|kernel| kernel.capability == oldest.capability);
+            assert!(own().map(|kernel| kernel.name).eq(committed.iter().map(|text| text.split('(').next().unwrap())));
+            for (kernel, committed) in own().zip(&committed) {
+                for module in MODULES.iter().filter(|module| module.capability >= oldest.capability) {
+                    let text = module.alone(kernel.name).unwrap();
+                    let (head, entry) = text.split_once(ENTRY).unwrap();
+                    assert!(head.starts_with(&module.directives()), "{}: {}", module.target, kernel.name);
+                    assert_eq!(entry, module.translated(committed), "{}: {}", module.target, kernel.name);
+                }
             }
         }
     }
@@ -203,17 +157,17 @@ mod tests {
         let [hopper, _, turing] = &MODULES;
         assert!(hopper.has("update") && hopper.has("update_wide") && !hopper.has("updat") && !hopper.has(""));
         assert!(!turing.has("update") && turing.alone("update").is_none());
+        assert!(turing.has("e_step_full_f32") && !turing.has("wgmma_encode") && hopper.has("wgmma_encode"));
     }
 
     #[test]
-    fn a_kernel_that_is_the_same_for_several_targets_is_that_of_the_oldest() {
-        let [hopper, ampere, turing] = &MODULES;
-        let text = turing.alone("e_step_full_f32");
-        assert!(text.is_some() && hopper.alone("e_step_full_f32") == text && ampere.alone("e_step_full_f32") == text);
-        assert!(hopper.alone("update").unwrap().contains(".target sm_90a"));
-        for module in &MODULES {
-            let base: BTreeSet<&str> = module.base.into_iter().flat_map(Module::kernels).collect();
-            assert!(base.is_subset(&module.kernels().collect()), "{}", module.target);
+    fn no_text_for_older_devices_has_an_instruction_of_hopper() {
+        for module in MODULES.iter().filter(|module| module.target != "sm_90a") {
+            for kernel in module.kernels() {
+                let text = module.alone(kernel).unwrap();
+                let found = ["griddepcontrol", "wgmma", "m16n8k16.row.col.f64", "createpolicy", "cache_hint", "{_"];
+                assert_eq!(found.map(|word| text.contains(word)), [false; 6], "{}: {kernel}", module.target);
+            }
         }
     }
 
@@ -237,15 +191,6 @@ mod tests {
         }
         assert!(MODULES[1].machine_code("update", 120).is_none() && MODULES[2].machine_code("tile_f32", 75).is_none());
         let elf = |image: &Image| image.code().starts_with(b"\x7fELF");
-        assert!(built::IMAGES.iter().all(elf));
-    }
-
-    #[test]
-    fn a_module_s_head_states_version_and_target_first() {
-        for module in &MODULES {
-            let mut lines = module.head.lines();
-            assert!(lines.next().is_some_and(|line| line.starts_with(".version ")), "{}", module.head);
-            assert_eq!(lines.next(), Some(format!(".target {}", module.target).as_str()));
-        }
+        assert!(built::FAMILIES.iter().flat_map(|family| family.images).all(elf));
     }
 }

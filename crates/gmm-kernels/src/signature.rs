@@ -12,12 +12,23 @@ use crate::{Real, em, probe, products, reduce, tile};
 pub struct Signature {
     /// Name of the entry point.
     pub name: &'static str,
-    /// Whether it needs tensor cores; the Turing module has no such kernels.
+    /// Whether it needs tensor cores or asynchronous copies; the Turing module has no such kernels.
     pub tensor_cores: bool,
     /// Whether it needs warpgroups; only the Hopper module has such kernels.
     pub warpgroups: bool,
     /// Names and types of the parameters, in order; `T` is the type that ends the kernel's name.
     pub parameters: &'static [(&'static str, &'static str)],
+}
+
+impl Signature {
+    /// The oldest target with its instructions.
+    pub fn oldest_target(&self) -> &'static str {
+        match self {
+            Self { warpgroups: true, .. } => "sm_90a",
+            Self { tensor_cores: true, .. } => "sm_80",
+            _ => "sm_75",
+        }
+    }
 }
 
 fn one<A: Arguments>(kernel: Kernel<A>) -> Signature {
@@ -139,7 +150,8 @@ fn scores<T: Real>(all: &mut Vec<Signature>) {
         }
     }
     if T::BYTES == 4 {
-        all.extend([1, 2, 4, 8].map(|tiles| tensor(one(fixed_point::kernel(tiles)))));
+        all.extend([1, 2, 4, 8].map(|tiles| tensor(one(fixed_point::kernel(tiles, false)))));
+        all.extend([1, 2, 4, 8].map(|tiles| warpgroup(one(fixed_point::kernel(tiles, true)))));
         all.extend(single_mixture::COLUMNS.map(|columns| tensor(one(single_mixture::kernel(columns)))));
     }
 }
@@ -197,6 +209,6 @@ pub fn signatures() -> Vec<Signature> {
         one(reduce::reduce_many_blocks()),
     ]);
     all.push(one(mixing::mix_columns()));
-    all.extend([one(probe::probe_words()), one(probe::probe_mma())]);
+    all.extend([one(probe::probe_words()), tensor(one(probe::probe_mma()))]);
     all
 }

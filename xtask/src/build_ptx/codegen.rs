@@ -6,19 +6,18 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::Target;
 use super::compiler::Compiler;
 
 /// A code generator for `crates/gmm-kernels`.
 ///
 /// The only implementation uses rustc's NVPTX target. `rustc_codegen_nvvm` with `cuda_builder` would be another one; it
 /// needs other entry points and features, which are confined to `kernel.rs` and `device/ptx.rs`.
-pub(super) trait Codegen: Sync {
+pub(super) trait Codegen {
     /// One line that identifies the generator and its version: generators with the same name produce the same bytes.
     fn name(&self) -> String;
 
-    /// Compiles the module for a target, without post-processing.
-    fn compile(&self, target: &Target) -> Result<String>;
+    /// Compiles the module, without post-processing.
+    fn compile(&self) -> Result<String>;
 }
 
 /// rustc with LLVM's NVPTX target, and `core` built from source.
@@ -26,6 +25,9 @@ pub(super) struct Rustc {
     pub(super) root: PathBuf,
     pub(super) compiler: Compiler,
 }
+
+/// The target with all instructions that kernels use; `gmm_kernels::module` translates for others.
+const TARGET: &str = "sm_90a";
 
 /// Environment variables that would change the output or the compiler.
 const FOREIGN: [&str; 8] = [
@@ -44,11 +46,11 @@ impl Codegen for Rustc {
         self.compiler.version.clone()
     }
 
-    fn compile(&self, target: &Target) -> Result<String> {
-        // One folder per target: cargo locks its build folder, and targets are compiled in parallel.
-        let folder = self.root.join("target/ptx").join(target.name);
+    fn compile(&self) -> Result<String> {
+        // A folder of its own: the programs for the host are not built anew after the kernels.
+        let folder = self.root.join("target/ptx");
         fs::create_dir_all(&folder)?;
-        let asm = folder.join(format!("{}.s", target.name));
+        let asm = folder.join("kernels.s");
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         FOREIGN.iter().for_each(|name| {
             command.env_remove(name);
@@ -68,17 +70,14 @@ impl Codegen for Rustc {
             .args(["--crate-type", "cdylib", "-Zbuild-std=core", "--target", "nvptx64-nvidia-cuda"])
             .arg("--target-dir")
             .arg(&folder);
-        if let Some(feature) = target.feature {
-            command.args(["--features", feature]);
-        }
         // No linking: the assembly is the result.
         command.args(["--", "-Clinker=true", "-Zlocation-detail=none"]);
         // A closure that is not inlined passes its captures through memory, which turns registers into a stack frame.
         command.arg("-Cllvm-args=-inline-threshold=1000000");
-        command.arg(format!("-Ctarget-cpu={}", target.name));
+        command.arg(format!("-Ctarget-cpu={TARGET}"));
         command.arg(format!("--emit=asm={}", asm.display()));
         let status = command.status().context("cannot run cargo")?;
-        ensure!(status.success(), "{}: the kernels do not compile for the device", target.name);
+        ensure!(status.success(), "the kernels do not compile for the device");
         fs::read_to_string(&asm).with_context(|| format!("the compiler did not write {}", asm.display()))
     }
 }

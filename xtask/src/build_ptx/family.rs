@@ -1,14 +1,15 @@
 //! Splits a module into one file per family of kernels, so that a change to a kernel changes only the file of its
 //! family.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use gmm_kernels::Signature;
 
 /// Families by prefixes of kernel names. The longest matching prefix decides; a kernel without a match belongs to the
 /// family of the first word of its name. `fused_full` is divided into several families, because a file should have less
 /// than 4 MB.
-const FAMILIES: [(&str, &str); 37] = [
+const FAMILIES: [(&str, &str); 38] = [
     ("add_centre_", "seeding"),
     ("chunked_f64_", "chunked_f64"),
     ("chunked_fp16_", "chunked_fp16"),
@@ -46,6 +47,7 @@ const FAMILIES: [(&str, &str); 37] = [
     ("split_", "products"),
     ("tile_", "tile"),
     ("untile_", "tile"),
+    ("wgmma_fixed_point_", "fixed_point"),
 ];
 
 /// The family of a kernel; also the name of its file.
@@ -77,53 +79,48 @@ fn kernels(module: &str) -> Result<BTreeMap<&str, String>> {
     module.split(ENTRY).skip(1).map(kernel).collect()
 }
 
-/// The directives and declarations of a family's file, without comments, and its kernels by name.
-pub(super) fn parts(file: &str) -> Result<(String, BTreeMap<&str, String>)> {
-    let head = file.split(ENTRY).next().unwrap_or_default();
-    let lines = head.lines().filter(|line| !line.starts_with("//")).map(|line| format!("{line}\n"));
-    Ok((lines.collect(), kernels(file)?))
+/// The declarations of a family's file, and its kernels.
+pub(super) fn parts(file: &str) -> (BTreeSet<&str>, &str) {
+    let start = file.find(ENTRY).map_or(file.len(), |at| at + 1);
+    (file[..start].lines().filter(|line| line.ends_with(';')).collect(), &file[start..])
 }
 
-/// Splits the module of a target into one module per family, by name of the family. Each has the declarations that its
-/// kernels use.
+/// Splits the module into one per family and oldest target, by path: `sm_80/update.ptx`. Each has the declarations that
+/// its kernels use.
 ///
-/// If `base`, the module of an older target, is given, kernels that are identical in it are omitted: devices load them
-/// from there.
-pub(super) fn split(module: &str, base: Option<&str>) -> Result<BTreeMap<String, String>> {
+/// Errors if the kernels are not those of the signatures.
+pub(super) fn split(module: &str, signatures: &[Signature]) -> Result<BTreeMap<String, String>> {
     let head = module.split(ENTRY).next().unwrap_or_default();
     let (directives, declarations): (Vec<&str>, Vec<&str>) = head
         .lines()
         .partition(|line| [".version", ".target", ".address_size"].iter().any(|directive| line.starts_with(directive)));
-    let of_base = base.map(kernels).transpose()?.unwrap_or_default();
-    let mut families: BTreeMap<&str, Vec<(&str, String)>> = BTreeMap::new();
-    for (name, text) in kernels(module)? {
-        if of_base.get(name).is_none_or(|older| newer_spelling(older) != newer_spelling(&text)) {
-            families.entry(family(name)).or_default().push((name, text));
-        }
+    let mut kernels = kernels(module)?;
+    let mut families: BTreeMap<(&str, &str), BTreeMap<&str, String>> = BTreeMap::new();
+    for signature in signatures {
+        let name = signature.name;
+        let text = kernels.remove(name).with_context(|| format!("signature.rs has {name}, but the PTX does not"))?;
+        families.entry((signature.oldest_target(), family(name))).or_default().insert(name, text);
     }
+    ensure!(kernels.is_empty(), "signature.rs does not have {:?}", kernels.keys());
     families
         .into_iter()
-        .map(|(family, kernels)| {
-            let mut text =
-                format!("// Kernels of gmm-kernels: {family}. Made by `cargo xtask build-ptx`; do not edit.\n");
+        .map(|((target, family), kernels)| {
+            let mut text = format!(
+                "// Kernels of gmm-kernels: {family}, for {target} and later, as for sm_90a. Made by `cargo xtask \
+                 build-ptx`; do not edit.\n"
+            );
             directives.iter().for_each(|line| text.extend([line, "\n"]));
             for declaration in &declarations {
                 let declaration = renumbered(declaration);
                 let symbol = symbol(&declaration)?;
-                if kernels.iter().any(|(_, kernel)| kernel.contains(symbol)) {
+                if kernels.values().any(|kernel| kernel.contains(symbol)) {
                     text.extend([&declaration, "\n"]);
                 }
             }
-            kernels.iter().for_each(|(_, kernel)| text.push_str(kernel));
-            Ok((family.to_owned(), text))
+            text.extend(kernels.into_values());
+            Ok((format!("{target}/{family}.ptx"), text))
         })
         .collect()
-}
-
-/// The text of a kernel in the syntax for `sm_90` and later, for which the compiler extracts the upper half of a number
-/// with another instruction. Only for comparisons.
-fn newer_spelling(kernel: &str) -> String {
-    kernel.replace("{ .reg .b32 tmp; mov.b64 {tmp, ", "mov.b64 \t{_, ").replace("; }\n", ";\n")
 }
 
 /// The name in the declaration of an array, such as `.extern .shared .align 16 .b8 dynamic_shared[];`.
@@ -190,11 +187,19 @@ mod tests {
         \tmov.b64 \t%rd1, _RNvNtNtCs5F1of8gU43Z_11gmm_kernels4math6powers6POWERS;\n$L__BB17_3:\n\tret;\n}\n\
         .visible .entry reduce_a(\n)\n{\n\tret;\n}\n";
 
+    fn signatures(of: &[(&'static str, bool)]) -> Vec<Signature> {
+        let one = |&(name, tensor_cores)| Signature { name, tensor_cores, warpgroups: false, parameters: &[] };
+        of.iter().map(one).collect()
+    }
+
+    const ALL: [(&str, bool); 3] = [("reduce_b", false), ("update", true), ("reduce_a", false)];
+
     #[test]
     fn each_family_is_a_module_with_what_its_kernels_refer_to() {
-        let all = split(MODULE, None).unwrap();
-        assert_eq!(all.keys().collect::<Vec<_>>(), ["reduce", "update"]);
-        let [reduce, update] = ["reduce", "update"].map(|family| all[family].split_once('\n').unwrap().1);
+        let all = split(MODULE, &signatures(&ALL)).unwrap();
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["sm_75/reduce.ptx", "sm_80/update.ptx"]);
+        let [reduce, update] =
+            ["sm_75/reduce.ptx", "sm_80/update.ptx"].map(|path| all[path].split_once('\n').unwrap().1);
         assert_eq!(
             reduce,
             ".version 8.0\n.target sm_90a\n.address_size 64\n.extern .shared .align 16 .b8 dynamic_shared[];\n\
@@ -208,6 +213,9 @@ mod tests {
              .visible .entry update(\n)\n{\n\
              \tmov.b64 \t%rd1, _RNvNtNtC11gmm_kernels4math6powers6POWERS;\n$L__BB0_3:\n\tret;\n}\n"
         );
+        let (declared, kernels) = parts(&all["sm_75/reduce.ptx"]);
+        assert_eq!(declared, [".extern .shared .align 16 .b8 dynamic_shared[];"].into());
+        assert!(kernels.starts_with(".visible .entry reduce_a(") && kernels.ends_with("ret;\n}\n"));
     }
 
     #[test]
@@ -216,25 +224,21 @@ mod tests {
         let second = MODULE.find(".visible .entry update").unwrap();
         let without =
             [&MODULE[..first], &MODULE[second..].replace("BB17_", "BB0_").replace("5F1of8gU43Z", "1")].concat();
-        assert_eq!(split(&without, None).unwrap()["update"], split(MODULE, None).unwrap()["update"]);
+        let update = |module: &str, of| split(module, &signatures(of)).unwrap()["sm_80/update.ptx"].clone();
+        assert_eq!(update(&without, &ALL[1..]), update(MODULE, &ALL));
     }
 
     #[test]
-    fn kernels_that_are_the_same_for_an_older_target_are_left_out() {
-        let half = |line: &str| MODULE.replace("bra \t$L__BB0_2;", line);
-        let newer = half("mov.b64 \t{_, %r1}, %rd2;");
-        let older = half("{ .reg .b32 tmp; mov.b64 {tmp, %r1}, %rd2; }").replace("sm_90a", "sm_80");
-        assert!(split(&newer, Some(&older)).unwrap().is_empty());
-        // Of its family, only the kernel that differs is kept.
-        let all = split(&newer, Some(MODULE)).unwrap();
-        assert_eq!(all.keys().collect::<Vec<_>>(), ["reduce"]);
-        assert!(all["reduce"].contains("reduce_b") && !all["reduce"].contains("reduce_a"));
+    fn a_kernel_that_is_not_in_both_lists_fails() {
+        let text = |of| split(MODULE, &signatures(of)).unwrap_err().to_string();
+        assert!(text(&ALL[1..]).contains("reduce_b"));
+        assert!(text(&[ALL[0], ALL[1], ALL[2], ("other", true)]).contains("other"));
     }
 
     #[test]
     fn what_is_no_kernel_after_a_kernel_fails() {
         let declared = format!("{MODULE}.global .b8 late[1];\n");
-        assert!(split(&declared, None).unwrap_err().to_string().contains("reduce_a"));
-        assert!(split(&MODULE.replace("dynamic_shared[]", "dynamic_shared"), None).is_err());
+        assert!(split(&declared, &signatures(&ALL)).unwrap_err().to_string().contains("reduce_a"));
+        assert!(split(&MODULE.replace("dynamic_shared[]", "dynamic_shared"), &signatures(&ALL)).is_err());
     }
 }

@@ -1,29 +1,45 @@
-//! Machine code: what ptxas makes of the PTX for the architectures in [`ARCHITECTURES`].
+//! Machine code: what ptxas makes of the PTX for the devices that most users have.
 //!
 //! A driver compiles PTX on a kernel's first use, one kernel at a time, and needs seconds for those of a fit. Devices
-//! of these architectures load machine code instead. All others, and drivers that do not accept it, compile the PTX.
+//! of the architectures in [`ARCHITECTURES`] load machine code instead. All others, and drivers that do not accept it,
+//! compile the PTX.
 //!
-//! `crates/gmm-kernels/ptx/machine_code/<architecture>/<target>-<family>.cubin.zst` has the machine code of the
-//! kernels of `<target>/<family>.ptx`, except those that devices of this architecture load from a newer target. `LIST`,
-//! beside the folders, names the kernels of each file, and the checksum of the PTX from which it was made.
+//! `crates/gmm-kernels/ptx/machine_code/<architecture>/<family>.cubin.zst` has the machine code of all kernels of a
+//! family that run on the architecture. `LIST`, beside the folders, has the checksums of the PTX from which they were
+//! made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
+use gmm_kernels::module::{MODULES, Module};
 
 use super::committed::{self, Files};
 use super::family;
+use super::ptxas::{self, Assembled};
 use super::side_by_side;
 use super::source::sha256;
 
-/// Architectures with machine code, and the targets whose kernels their devices load, newest first.
-///
+/// An architecture for which kernels are assembled.
+struct Architecture {
+    name: &'static str,
+    /// Target of the module that its devices load.
+    target: &'static str,
+    /// Whether the machine code is kept. Otherwise it is only checked for register spills.
+    kept: bool,
+}
+
 /// Code for `sm_80` runs on every device of compute capability 8.x, that for `sm_90a` on 9.0 only.
-const ARCHITECTURES: [(&str, &[&str]); 2] = [("sm_80", &["sm_80", "sm_75"]), ("sm_90a", &["sm_90a", "sm_80", "sm_75"])];
+const ARCHITECTURES: [Architecture; 5] = [
+    // The oldest that ptxas 13 assembles.
+    Architecture { name: "sm_75", target: "sm_75", kept: false },
+    Architecture { name: "sm_80", target: "sm_80", kept: true },
+    Architecture { name: "sm_86", target: "sm_80", kept: false },
+    Architecture { name: "sm_90a", target: "sm_90a", kept: true },
+    Architecture { name: "sm_120", target: "sm_80", kept: false },
+];
 
 /// Folder below that of the PTX, and the name of its list.
 const FOLDER: &str = "machine_code";
@@ -34,45 +50,44 @@ const LEVEL: i32 = 19;
 
 /// What one file is made from.
 struct Source {
-    /// Path below the folder, without extensions: `sm_90a/sm_80-products`.
+    /// Path below the folder, without extensions: `sm_90a/products`.
     path: String,
-    architecture: &'static str,
-    kernels: Vec<String>,
+    architecture: &'static Architecture,
     ptx: String,
 }
 
-/// The files to make from the committed PTX, in the order of their paths.
-fn sources(ptx: &Files) -> Result<Vec<Source>> {
-    let mut all = Vec::new();
-    for (architecture, targets) in ARCHITECTURES {
-        let mut newer = BTreeSet::new();
-        for target in targets {
-            let mut own = Vec::new();
-            for (path, text) in ptx {
-                let name = path.strip_prefix(&format!("{target}/")).and_then(|file| file.strip_suffix(".ptx"));
-                let Some(name) = name else { continue };
-                let (head, kernels) = family::parts(text)?;
-                own.extend(kernels.keys().map(|&kernel| kernel.to_owned()));
-                let loaded: BTreeMap<_, _> = kernels.into_iter().filter(|(k, _)| !newer.contains(*k)).collect();
-                if !loaded.is_empty() {
-                    all.push(Source {
-                        path: format!("{architecture}/{target}-{name}"),
-                        architecture,
-                        kernels: loaded.keys().map(|&kernel| kernel.to_owned()).collect(),
-                        ptx: head + &loaded.into_values().collect::<String>(),
-                    });
-                }
-            }
-            newer.extend(own);
-        }
+impl Source {
+    /// The list's line of its file.
+    fn line(&self) -> String {
+        format!("{} {}", sha256(self.ptx.as_bytes()), self.path)
     }
-    all.sort_by(|a, b| a.path.cmp(&b.path));
-    Ok(all)
 }
 
-/// The list's line of a file: checksum of its PTX, path, kernels.
-fn line(source: &Source) -> String {
-    format!("{} {} {}", sha256(source.ptx.as_bytes()), source.path, source.kernels.join(" "))
+/// All kernels of an architecture, family by family, in the order of their paths.
+fn sources(ptx: &Files) -> Vec<Source> {
+    let mut all: BTreeMap<String, Source> = BTreeMap::new();
+    for architecture in &ARCHITECTURES {
+        let module = |target: &str| MODULES.iter().find(|module| module.target == target);
+        let capability = |target| module(target).map(|module| module.capability);
+        let loaded: &Module = module(architecture.target).expect("a module's target");
+        let mut families: BTreeMap<&str, (BTreeSet<&str>, String)> = BTreeMap::new();
+        for (path, text) in ptx {
+            let Some((target, name)) = path.trim_end_matches(".ptx").split_once('/') else { continue };
+            if capability(target).is_some_and(|oldest| oldest <= loaded.capability) {
+                let (declarations, kernels) = family::parts(text);
+                let family = families.entry(name).or_default();
+                family.0.extend(declarations);
+                family.1.push_str(&loaded.translated(kernels));
+            }
+        }
+        for (name, (declarations, kernels)) in families {
+            let declarations: String = declarations.iter().map(|line| format!("{line}\n")).collect();
+            let path = format!("{}/{name}", architecture.name);
+            let ptx = [loaded.directives(), declarations, kernels].concat();
+            all.insert(path.clone(), Source { path, architecture, ptx });
+        }
+    }
+    all.into_values().collect()
 }
 
 fn list_text(assembler: &str, lines: &[String]) -> String {
@@ -81,30 +96,6 @@ fn list_text(assembler: &str, lines: &[String]) -> String {
     );
     lines.iter().for_each(|line| writeln!(text, "{line}").expect("a string takes all"));
     text
-}
-
-/// Release and build of a ptxas.
-fn version(ptxas: &Path) -> Result<String> {
-    let out = Command::new(ptxas).arg("--version").output();
-    let out = out.with_context(|| format!("cannot run {}", ptxas.display()))?;
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    let release = text.lines().find_map(|line| line.split_once("release ")).map(|(_, release)| release.to_owned());
-    release.with_context(|| format!("{} --version prints no release", ptxas.display()))
-}
-
-/// Assembles one file.
-fn assembled(ptxas: &Path, source: &Source) -> Result<Vec<u8>> {
-    let folder = tempfile::tempdir()?;
-    // ptxas writes the name of its input into the output.
-    let [from, to] = ["kernels.ptx", "kernels.cubin"].map(|name| folder.path().join(name));
-    fs::write(&from, &source.ptx)?;
-    let out = Command::new(ptxas)
-        .current_dir(folder.path())
-        .args(["-arch", source.architecture, "-o", "kernels.cubin", "kernels.ptx"])
-        .output()
-        .with_context(|| format!("cannot run {}", ptxas.display()))?;
-    ensure!(out.status.success(), "{}: ptxas failed:\n{}", source.path, String::from_utf8_lossy(&out.stderr));
-    Ok(fs::read(to)?)
 }
 
 /// The committed list: who made it, and its lines.
@@ -129,49 +120,46 @@ fn present(folder: &Path) -> Vec<String> {
     files.filter_map(name).collect()
 }
 
-/// Makes the files whose PTX, or the assembler, has changed, and removes those that are no longer needed. Without an
-/// assembler it only removes: drivers then compile the PTX.
+/// Assembles everything, for the report and to find register spills.
+fn assembled<'a>(ptxas: &Path, all: &'a [Source]) -> Result<Vec<(&'a Source, Assembled)>> {
+    let assemble = |source: &Source| ptxas::assemble(ptxas, source.architecture.name, &source.path, &source.ptx);
+    let made: Vec<Assembled> = side_by_side(all, assemble).into_iter().collect::<Result<_>>()?;
+    let made: Vec<_> = all.iter().zip(made).collect();
+    ptxas::report(&made.iter().map(|(source, made)| (source.architecture.name, made)).collect::<Vec<_>>())?;
+    Ok(made)
+}
+
+/// Makes the machine code. Without an assembler it only removes what was made from other PTX: drivers then compile the
+/// PTX.
 pub(super) fn make(ptx_folder: &Path, ptx: &Files, ptxas: Option<&Path>) -> Result<()> {
     let folder = ptx_folder.join(FOLDER);
     let (made_by, old) = read_list(&folder).unwrap_or_default();
-    let assembler = ptxas.map(version).transpose()?;
-    let wanted = sources(ptx)?;
-    let same = |source: &&Source| {
-        assembler.as_ref().is_none_or(|name| *name == made_by)
-            && old.contains(&line(source))
-            && file(&folder, &source.path).exists()
+    let wanted = sources(ptx);
+    let assembler = match ptxas {
+        Some(ptxas) => {
+            for (source, Assembled { code, .. }) in assembled(ptxas, &wanted)? {
+                if source.architecture.kept {
+                    let to = file(&folder, &source.path);
+                    fs::create_dir_all(to.parent().unwrap_or(&folder))?;
+                    fs::write(&to, zstd::bulk::compress(&code, LEVEL)?)
+                        .with_context(|| format!("cannot write {}", to.display()))?;
+                }
+            }
+            ptxas::version(ptxas)?
+        }
+        None => made_by,
     };
-    let (kept, changed): (Vec<&Source>, Vec<&Source>) = wanted.iter().partition(same);
-    let made = match ptxas {
-        Some(ptxas) => side_by_side(&changed, |source| assembled(ptxas, source)),
-        None => Vec::new(),
-    };
-    let mut there: Vec<&Source> = kept;
-    for (source, code) in changed.iter().zip(made) {
-        let to = file(&folder, &source.path);
-        fs::create_dir_all(to.parent().unwrap_or(&folder))?;
-        fs::write(&to, zstd::bulk::compress(&code?, LEVEL)?)?;
-        there.push(source);
-    }
-    for path in present(&folder).iter().filter(|path| there.iter().all(|source| source.path != **path)) {
+    let current = |source: &&Source| source.architecture.kept && (ptxas.is_some() || old.contains(&source.line()));
+    let kept: Vec<&Source> = wanted.iter().filter(current).collect();
+    for path in present(&folder).iter().filter(|path| kept.iter().all(|source| source.path != **path)) {
         fs::remove_file(file(&folder, path))?;
     }
-    there.sort_by(|a, b| a.path.cmp(&b.path));
-    let lines: Vec<String> = there.iter().map(|source| line(source)).collect();
+    let lines: Vec<String> = kept.iter().map(|source| source.line()).collect();
     fs::create_dir_all(&folder)?;
-    fs::write(folder.join(LIST), list_text(&assembler.unwrap_or(made_by), &lines))?;
-    println!(
-        "machine code: {} files, {} of them new, {} missing",
-        lines.len(),
-        changed_count(&lines, &old),
-        wanted.len() - lines.len()
-    );
+    fs::write(folder.join(LIST), list_text(&assembler, &lines))?;
+    let changed = lines.iter().filter(|line| !old.contains(line)).count();
+    println!("machine code: {} files, {changed} of them from other PTX than before", lines.len());
     Ok(())
-}
-
-/// Number of lines that the old list does not have.
-fn changed_count(lines: &[String], old: &[String]) -> usize {
-    lines.iter().filter(|line| !old.contains(line)).count()
 }
 
 /// Returns what is stale: files made from other PTX, missing or superfluous ones, and, given the same assembler as made
@@ -181,27 +169,24 @@ pub(super) fn check(ptx_folder: &Path, ptx: &Files, ptxas: Option<&Path>) -> Res
     let Some((made_by, lines)) = read_list(&folder) else {
         return Ok(vec![format!("{FOLDER}/{LIST} is missing or cannot be read")]);
     };
-    let wanted = sources(ptx)?;
+    let wanted = sources(ptx);
     let by_path = |lines: &[String]| -> BTreeMap<String, String> {
         let path = |line: &String| line.split(' ').nth(1).map(|path| (path.to_owned(), line.clone()));
         lines.iter().filter_map(path).collect()
     };
-    let wanted_lines: Vec<String> = wanted.iter().map(line).collect();
-    let mut stale = committed::differences(&by_path(&lines), &by_path(&wanted_lines));
+    let kept: Vec<String> = wanted.iter().filter(|source| source.architecture.kept).map(Source::line).collect();
+    let mut stale = committed::differences(&by_path(&lines), &by_path(&kept));
     let files: BTreeSet<String> = present(&folder).into_iter().collect();
     let listed: BTreeSet<String> = by_path(&lines).into_keys().collect();
     stale.extend(files.symmetric_difference(&listed).map(|path| format!("{path}: in the folder or the list only")));
     let Some(ptxas) = ptxas.filter(|_| stale.is_empty()) else { return Ok(stale) };
-    if version(ptxas)? != made_by {
+    let made = assembled(ptxas, &wanted)?;
+    if ptxas::version(ptxas)? != made_by {
         println!("note: the machine code was made by another ptxas, {made_by}: only checksums were compared");
         return Ok(stale);
     }
-    let differs = |source: &Source| -> Result<bool> {
-        let committed = zstd::stream::decode_all(fs::File::open(file(&folder, &source.path))?)?;
-        Ok(assembled(ptxas, source)? != committed)
-    };
-    for (source, differs) in wanted.iter().zip(side_by_side(&wanted, differs)) {
-        if differs? {
+    for (source, Assembled { code, .. }) in made.into_iter().filter(|(source, _)| source.architecture.kept) {
+        if zstd::stream::decode_all(fs::File::open(file(&folder, &source.path))?)? != code {
             stale.push(format!("{}: differs from what ptxas makes", source.path));
         }
     }
@@ -213,63 +198,73 @@ mod tests {
     use super::*;
 
     fn kernel(name: &str) -> String {
-        format!(".visible .entry {name}(\n)\n{{\n\tret;\n}}\n")
+        format!(".visible .entry {name}(\n)\n{{\n\tgriddepcontrol.wait;\n\tret;\n}}\n")
     }
 
-    fn file_of(target: &str, kernels: &[&str]) -> String {
-        let head = format!("// A comment.\n.version 8.0\n.target {target}\n.address_size 64\n");
-        head + &kernels.iter().map(|name| kernel(name)).collect::<String>()
+    fn file_of(kernels: &[&str]) -> String {
+        let head = "// A comment.\n.version 8.0\n.target sm_90a\n.address_size 64\n.extern .shared .b8 all[];\n";
+        head.to_owned() + &kernels.iter().map(|name| kernel(name)).collect::<String>()
     }
 
     fn ptx() -> Files {
         Files::from([
-            ("sm_75/tile.ptx".to_owned(), file_of("sm_75", &["tile_a", "tile_b"])),
-            ("sm_80/tile.ptx".to_owned(), file_of("sm_80", &["tile_b"])),
-            ("sm_90a/wgmma.ptx".to_owned(), file_of("sm_90a", &["wgmma"])),
+            ("sm_75/tile.ptx".to_owned(), file_of(&["tile_a"])),
+            ("sm_80/tile.ptx".to_owned(), file_of(&["tile_b"])),
+            ("sm_90a/wgmma.ptx".to_owned(), file_of(&["wgmma"])),
         ])
     }
 
     #[test]
-    fn a_device_has_each_kernel_once_from_its_newest_target() {
-        let all: Vec<String> = sources(&ptx()).unwrap().iter().map(|s| format!("{} {:?}", s.path, s.kernels)).collect();
+    fn an_architecture_has_the_kernels_of_its_target_and_of_older_ones() {
+        let all = sources(&ptx());
+        let names = |source: &Source| ["tile_a", "tile_b", "wgmma"].map(|name| source.ptx.contains(name));
+        let all: Vec<_> = all.iter().map(|source| (source.path.as_str(), names(source))).collect();
         assert_eq!(
             all,
             [
-                r#"sm_80/sm_75-tile ["tile_a"]"#,
-                r#"sm_80/sm_80-tile ["tile_b"]"#,
-                r#"sm_90a/sm_75-tile ["tile_a"]"#,
-                r#"sm_90a/sm_80-tile ["tile_b"]"#,
-                r#"sm_90a/sm_90a-wgmma ["wgmma"]"#,
+                ("sm_120/tile", [true, true, false]),
+                ("sm_75/tile", [true, false, false]),
+                ("sm_80/tile", [true, true, false]),
+                ("sm_86/tile", [true, true, false]),
+                ("sm_90a/tile", [true, true, false]),
+                ("sm_90a/wgmma", [false, false, true]),
             ]
         );
-        let first = &sources(&ptx()).unwrap()[0];
-        assert!(
-            first.ptx.starts_with(".version 8.0\n.target sm_75\n") && !first.ptx.contains("tile_b"),
-            "{}",
-            first.ptx
-        );
+    }
+
+    #[test]
+    fn the_kernels_are_translated_for_the_architecture() {
+        let all = sources(&ptx());
+        let text = |path: &str| all.iter().find(|source| source.path == path).unwrap().ptx.as_str();
+        let head = |target| format!("{target}\n.address_size 64\n.extern .shared .b8 all[];\n.visible .entry tile_a(");
+        assert!(text("sm_80/tile").starts_with(&head(".version 7.0\n.target sm_80")));
+        assert!(text("sm_90a/tile").starts_with(&head(".version 8.0\n.target sm_90a")));
+        let waits = |path| text(path).matches("griddepcontrol.wait").count();
+        assert_eq!((waits("sm_80/tile"), waits("sm_90a/tile")), (0, 2));
     }
 
     #[test]
     fn without_an_assembler_what_changed_is_removed_and_the_rest_stays() {
         let folder = tempfile::tempdir().unwrap();
         let code = folder.path().join(FOLDER);
-        let lines: Vec<String> = sources(&ptx()).unwrap().iter().map(line).collect();
-        for path in lines.iter().map(|line| line.split(' ').nth(1).unwrap()) {
-            fs::create_dir_all(file(&code, path).parent().unwrap()).unwrap();
-            fs::write(file(&code, path), "code").unwrap();
+        let all = sources(&ptx());
+        let kept: Vec<&Source> = all.iter().filter(|source| source.architecture.kept).collect();
+        for source in &kept {
+            fs::create_dir_all(file(&code, &source.path).parent().unwrap()).unwrap();
+            fs::write(file(&code, &source.path), "code").unwrap();
         }
+        let lines: Vec<String> = kept.iter().map(|source| source.line()).collect();
         fs::write(code.join(LIST), list_text("release 13.0", &lines)).unwrap();
         assert_eq!(check(folder.path(), &ptx(), None).unwrap(), [] as [String; 0]);
         let mut other = ptx();
-        other.insert("sm_75/tile.ptx".to_owned(), file_of("sm_75", &["tile_a", "tile_c"]));
+        other.insert("sm_75/tile.ptx".to_owned(), file_of(&["tile_a", "tile_c"]));
         let stale = check(folder.path(), &other, None).unwrap();
-        assert_eq!(stale, ["sm_80/sm_75-tile: differs", "sm_90a/sm_75-tile: differs"]);
+        assert_eq!(stale, ["sm_80/tile: differs", "sm_90a/tile: differs"]);
         make(folder.path(), &other, None).unwrap();
-        assert_eq!(present(&code).len(), 3);
+        assert_eq!(present(&code), ["sm_90a/wgmma"]);
         let stale = check(folder.path(), &other, None).unwrap();
-        assert_eq!(stale, ["sm_80/sm_75-tile: is missing", "sm_90a/sm_75-tile: is missing"]);
-        fs::remove_file(file(&code, "sm_80/sm_80-tile")).unwrap();
+        assert_eq!(stale, ["sm_80/tile: is missing", "sm_90a/tile: is missing"]);
+        fs::remove_file(file(&code, "sm_90a/wgmma")).unwrap();
         assert_eq!(check(folder.path(), &other, None).unwrap().len(), 3);
     }
 }

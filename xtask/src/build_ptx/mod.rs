@@ -4,12 +4,12 @@
 //! ```text
 //! cargo xtask build-ptx [--check] [--rustc PATH] [--ptxas PATH|auto]
 //! ```
-//! Without options it compiles, if sources or compiler have changed, one module per [`Target`] and writes one file per [`family`] of kernels to
-//! `crates/gmm-kernels/ptx/<target>/`. Kernels that are identical in the previous target are omitted. It also writes
-//! `ptx/SOURCES`, a list of the files with their checksums, the checksum of the sources and the compiler. If there is a
-//! `ptxas` (given, in the path, or in `target/ptxas`, where `auto` installs one with pip), each file is assembled for
-//! the architectures of its target, register spills and stack frames are errors, and [`machine_code`] is written. With
-//! `--check` the command writes nothing, and fails if the committed files differ.
+//! Without options it compiles, if sources or compiler have changed, all kernels as one module for Hopper, and writes a
+//! file per [`family`] of kernels to `crates/gmm-kernels/ptx/<oldest target>/`; `gmm_kernels::module` translates them for
+//! older targets. It also writes `ptx/SOURCES`, a list of the files with their checksums, the checksum of the sources
+//! and the compiler. If there is a `ptxas` (given, in the path, or in `target/ptxas`, where `auto` installs one with
+//! pip), each family is assembled for several architectures, register spills and stack frames are errors, and
+//! [`machine_code`] is written. With `--check` the command writes nothing, and fails if the committed files differ.
 
 mod codegen;
 mod committed;
@@ -27,23 +27,6 @@ use anyhow::{Context, Result, bail, ensure};
 
 use codegen::Codegen;
 use committed::{Files, List};
-
-/// A compilation target and the architectures on which its module must run.
-struct Target {
-    name: &'static str,
-    /// Cargo feature that enables the target's instructions in the crate.
-    feature: Option<&'static str>,
-    /// Architectures for which the module is assembled.
-    assemble: &'static [&'static str],
-}
-
-/// The targets; the devices of each can also run the PTX of the targets before it.
-const TARGETS: [Target; 3] = [
-    // The oldest that ptxas 13 assembles.
-    Target { name: "sm_75", feature: None, assemble: &["sm_75", "sm_90", "sm_120"] },
-    Target { name: "sm_80", feature: Some("sm_80"), assemble: &["sm_80", "sm_86", "sm_90", "sm_120"] },
-    Target { name: "sm_90a", feature: Some("sm_90a"), assemble: &["sm_90a"] },
-];
 
 /// Newest PTX version that the oldest driver of CUDA 13 supports.
 const NEWEST_PTX: (u32, u32) = (9, 0);
@@ -102,16 +85,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
 
     let ptxas = ptxas::find(&root, options.ptxas.as_deref())?;
-    match &ptxas {
-        Some(ptxas) => {
-            let targets = TARGETS.map(|target| {
-                let below = format!("{}/", target.name);
-                let files = if options.check { &old } else { &new }.keys().filter(|path| path.starts_with(&below));
-                (target.name, files.map(|path| folder.join(path)).collect(), target.assemble)
-            });
-            ptxas::assemble(ptxas, &targets)?;
-        }
-        None => println!("no ptxas: not assembled, no machine code (--ptxas auto installs one under target/)"),
+    if ptxas.is_none() {
+        println!("no ptxas: not assembled, no machine code (--ptxas auto installs one under target/)");
     }
     if options.check {
         return fresh(machine_code::check(&folder, &old, ptxas.as_deref())?);
@@ -119,17 +94,13 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     machine_code::make(&folder, &new, ptxas.as_deref())
 }
 
-/// Compiles all targets.
+/// Compiles the kernels.
 fn compiled(codegen: &impl Codegen) -> Result<Files> {
-    let mut files = Files::new();
-    let modules = side_by_side(&TARGETS, |target| module(codegen, target));
-    let modules: Vec<String> = modules.into_iter().collect::<Result<_>>()?;
-    for (at, target) in TARGETS.iter().enumerate() {
-        let base = at.checked_sub(1).map(|before| modules[before].as_str());
-        let families = family::split(&modules[at], base)?;
-        files.extend(families.into_iter().map(|(family, text)| (format!("{}/{family}.ptx", target.name), text)));
-    }
-    Ok(files)
+    let ptx = source::with_bounds(&source::clean(&codegen.compile()?)?)?;
+    let version = ptx.lines().find_map(|line| line.strip_prefix(".version ")).context("no .version in the PTX")?;
+    let number = version.trim().split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    ensure!(number.is_some_and(|n| n <= NEWEST_PTX), "PTX {version} is newer than drivers support");
+    family::split(&ptx, &gmm_kernels::signatures())
 }
 
 /// Fails if the list of stale files is not empty.
@@ -152,18 +123,6 @@ fn side_by_side<J: Sync, R: Send>(jobs: &[J], work: impl Fn(&J) -> R + Sync) -> 
     });
     all.sort_by_key(|&(at, _)| at);
     all.into_iter().map(|(_, result)| result).collect()
-}
-
-/// The PTX module with all kernels of a target, ready for the assembler.
-fn module(codegen: &impl Codegen, target: &Target) -> Result<String> {
-    let ptx = source::with_bounds(&source::clean(&codegen.compile(target)?)?, target.name, target.feature.is_some())?;
-    let version = ptx
-        .lines()
-        .find_map(|line| line.strip_prefix(".version "))
-        .with_context(|| format!("{}: no .version in the PTX", target.name))?;
-    let number = version.trim().split_once('.').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
-    ensure!(number.is_some_and(|n| n <= NEWEST_PTX), "{}: PTX {version} is newer than drivers support", target.name);
-    Ok(ptx)
 }
 
 /// Returns what is stale, as far as that can be determined without compiling.

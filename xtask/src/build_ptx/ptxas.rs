@@ -1,4 +1,4 @@
-//! Assembles modules with ptxas and reports the registers of each kernel; needs no GPU.
+//! Assembles kernels with ptxas and reports the registers of each; needs no GPU.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,10 +7,15 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::side_by_side;
-
 /// The pip package of ptxas, from CUDA 13.0, whose drivers the modules are made for.
 const PACKAGE: &str = "nvidia-cuda-nvcc==13.0.*";
+
+/// What ptxas makes of a file.
+pub(super) struct Assembled {
+    /// Machine code.
+    pub(super) code: Vec<u8>,
+    kernels: Vec<Usage>,
+}
 
 /// Resources of a kernel on one architecture.
 struct Usage {
@@ -55,44 +60,34 @@ fn installed(folder: &Path) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// Assembles the files of each target for its architectures and prints the registers of each kernel. Errors if a kernel
-/// has register spills or a stack frame.
-pub(super) fn assemble(ptxas: &Path, targets: &[(&str, Vec<PathBuf>, &[&str])]) -> Result<()> {
-    let jobs: Vec<(&Path, &str)> = targets
-        .iter()
-        .flat_map(|(_, files, all)| files.iter().flat_map(|file| all.iter().map(move |&one| (file.as_path(), one))))
-        .collect();
-    let mut found = side_by_side(&jobs, |&(file, architecture)| run(ptxas, file, architecture)).into_iter();
-    for (target, files, architectures) in targets {
-        let mut table: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        let mut wrong = Vec::new();
-        for architecture in files.iter().flat_map(|_| architectures.iter()) {
-            for Usage { kernel, registers, stack, spills } in found.next().expect("a result for each job")? {
-                if spills > 0 || stack > 0 {
-                    wrong.push(format!("{kernel} on {architecture}: {spills} bytes spilled, {stack} bytes of stack"));
-                }
-                table.entry(kernel).or_default().push(registers.to_string());
-            }
-        }
-        println!("\n{target}: registers per thread{:>20}", architectures.join("  "));
-        for (kernel, registers) in &table {
-            println!("  {kernel:32}{}", registers.iter().map(|r| format!("{r:>7}")).collect::<String>());
-        }
-        ensure!(wrong.is_empty(), "{target}: kernels with register spills or stack frames:\n{}", wrong.join("\n"));
-        println!("  no spills, no stack frames");
-    }
-    Ok(())
+/// Release and build of a ptxas.
+pub(super) fn version(ptxas: &Path) -> Result<String> {
+    let out = Command::new(ptxas).arg("--version").output();
+    let out = out.with_context(|| format!("cannot run {}", ptxas.display()))?;
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let release = text.lines().find_map(|line| line.split_once("release ")).map(|(_, release)| release.to_owned());
+    release.with_context(|| format!("{} --version prints no release", ptxas.display()))
 }
 
-fn run(ptxas: &Path, module: &Path, architecture: &str) -> Result<Vec<Usage>> {
+/// Assembles a PTX text, called `name` in messages, for an architecture.
+pub(super) fn assemble(ptxas: &Path, architecture: &str, name: &str, text: &str) -> Result<Assembled> {
+    let folder = tempfile::tempdir()?;
+    // ptxas writes the name of its input into the output.
+    fs::write(folder.path().join("kernels.ptx"), text)?;
     let out = Command::new(ptxas)
-        .args(["-v", "-arch", architecture, "-o"])
-        .arg(if cfg!(windows) { "NUL" } else { "/dev/null" })
-        .arg(module)
+        .current_dir(folder.path())
+        .args(["-v", "-arch", architecture, "-o", "kernels.cubin", "kernels.ptx"])
         .output()
         .with_context(|| format!("cannot run {}", ptxas.display()))?;
     let text = String::from_utf8_lossy(&out.stderr);
-    ensure!(out.status.success(), "ptxas cannot assemble {} for {architecture}:\n{text}", module.display());
+    ensure!(out.status.success(), "ptxas cannot assemble {name}:\n{text}");
+    let kernels = usages(&text);
+    ensure!(!kernels.is_empty(), "ptxas reported no kernels in {name}");
+    Ok(Assembled { code: fs::read(folder.path().join("kernels.cubin"))?, kernels })
+}
+
+/// The resources of each kernel in the output of ptxas.
+fn usages(text: &str) -> Vec<Usage> {
     let mut all: Vec<Usage> = Vec::new();
     for line in text.lines() {
         if let Some((_, rest)) = line.split_once("Compiling entry function '") {
@@ -108,6 +103,26 @@ fn run(ptxas: &Path, module: &Path, architecture: &str) -> Result<Vec<Usage>> {
         usage.spills += before(" bytes spill stores").unwrap_or(0) + before(" bytes spill loads").unwrap_or(0);
         usage.registers = usage.registers.max(before(" registers").unwrap_or(0));
     }
-    ensure!(!all.is_empty(), "ptxas reported no kernels in {} for {architecture}", module.display());
-    Ok(all)
+    all
+}
+
+/// Prints the registers of each kernel on each architecture. Errors if a kernel has register spills or a stack frame.
+pub(super) fn report(all: &[(&str, &Assembled)]) -> Result<()> {
+    let mut table: BTreeMap<&str, BTreeMap<&str, u32>> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for (architecture, assembled) in all {
+        for Usage { kernel, registers, stack, spills } in &assembled.kernels {
+            if *spills > 0 || *stack > 0 {
+                wrong.push(format!("{kernel} on {architecture}: {spills} bytes spilled, {stack} bytes of stack"));
+            }
+            table.entry(kernel).or_default().insert(architecture, *registers);
+        }
+    }
+    println!("registers per thread");
+    for (kernel, registers) in &table {
+        println!("  {kernel:42}{}", registers.iter().map(|(on, r)| format!("  {on} {r:>3}")).collect::<String>());
+    }
+    ensure!(wrong.is_empty(), "kernels with register spills or stack frames:\n{}", wrong.join("\n"));
+    println!("  no spills, no stack frames");
+    Ok(())
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use gmm_kernels::module::ONLY;
 use sha2::{Digest, Sha256};
 
 /// SHA-256 of the names and contents of `crates/gmm-kernels/Cargo.toml` and `src/**`, sorted by name.
@@ -82,7 +83,7 @@ struct Bounds {
 
 /// Kernels that run faster with launch bounds and do not spill registers; and kernels with more than 256 threads per
 /// block, which could otherwise need too many registers to be launched.
-const BOUNDS: [Bounds; 60] = [
+const BOUNDS: [Bounds; 64] = [
     Bounds { target: Some("sm_90a"), kernel: "chunked_fp16_densities_full_8_narrow", threads: 128, blocks: 2 },
     Bounds { target: Some("sm_90a"), kernel: "chunked_fp16_densities_full_8_wide", threads: 128, blocks: 2 },
     Bounds { target: Some("sm_90a"), kernel: "chunked_fp16_densities_linear_wide", threads: 128, blocks: 3 },
@@ -116,6 +117,10 @@ const BOUNDS: [Bounds; 60] = [
     Bounds { target: None, kernel: "fixed_point_2", threads: 512, blocks: 1 },
     Bounds { target: None, kernel: "fixed_point_4", threads: 512, blocks: 1 },
     Bounds { target: None, kernel: "fixed_point_8", threads: 512, blocks: 1 },
+    Bounds { target: None, kernel: "wgmma_fixed_point_1", threads: 512, blocks: 1 },
+    Bounds { target: None, kernel: "wgmma_fixed_point_2", threads: 512, blocks: 1 },
+    Bounds { target: None, kernel: "wgmma_fixed_point_4", threads: 512, blocks: 1 },
+    Bounds { target: None, kernel: "wgmma_fixed_point_8", threads: 512, blocks: 1 },
     Bounds { target: Some("sm_90a"), kernel: "log_likelihood_squares_7_one_f32", threads: 128, blocks: 6 },
     Bounds { target: Some("sm_90a"), kernel: "wgmma_joint_64", threads: 512, blocks: 1 },
     Bounds { target: Some("sm_90a"), kernel: "wgmma_joint_96", threads: 512, blocks: 1 },
@@ -145,15 +150,14 @@ const BOUNDS: [Bounds; 60] = [
     Bounds { target: Some("sm_90a"), kernel: "wgmma_sums_256", threads: 256, blocks: 1 },
 ];
 
-/// Adds the directives of [`BOUNDS`] to the module of a target. A module without tensor cores has none of these
-/// kernels.
-pub(super) fn with_bounds(ptx: &str, target: &str, tensor_cores: bool) -> Result<String> {
+/// Adds the directives of [`BOUNDS`] to the module.
+pub(super) fn with_bounds(ptx: &str) -> Result<String> {
     let mut out = ptx.to_owned();
-    let told = BOUNDS.iter().filter(|bounds| tensor_cores && bounds.target.is_none_or(|of| of == target));
-    for Bounds { kernel, threads, blocks, .. } in told {
+    for Bounds { target, kernel, threads, blocks } in &BOUNDS {
         let entry = out.find(&format!(".visible .entry {kernel}(")).with_context(|| format!("no {kernel}"))?;
         let body = entry + out[entry..].find("\n{").with_context(|| format!("{kernel} has no body"))? + 1;
-        out.insert_str(body, &format!(".maxntid {threads}, 1, 1\n.minnctapersm {blocks}\n"));
+        let only = target.map_or(String::new(), |target| format!("{ONLY}{target}"));
+        out.insert_str(body, &format!(".maxntid {threads}, 1, 1{only}\n.minnctapersm {blocks}{only}\n"));
     }
     Ok(out)
 }
@@ -161,6 +165,8 @@ pub(super) fn with_bounds(ptx: &str, target: &str, tensor_cores: bool) -> Result
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+
+    use gmm_kernels::module::MODULES;
 
     use super::*;
 
@@ -176,15 +182,15 @@ mod tests {
     fn the_assembler_is_told_how_many_blocks_there_should_be() {
         let one = |name: &str| format!(".visible .entry {name}(\n\t.param .u64 a\n)\n{{\n\tret;\n}}\n");
         let names: BTreeSet<&str> = BOUNDS.iter().map(|bounds| bounds.kernel).collect();
-        let text: String = names.into_iter().map(one).collect();
-        let directive = |threads, blocks| format!(")\n.maxntid {threads}, 1, 1\n.minnctapersm {blocks}\n{{\n\tret;");
+        let text = with_bounds(&names.into_iter().map(one).collect::<String>()).unwrap();
+        let directive = |threads, blocks| format!("\n.maxntid {threads}, 1, 1\n.minnctapersm {blocks}\n");
         let count = |target, threads, blocks| {
-            with_bounds(&text, target, true).unwrap().matches(&directive(threads, blocks)).count()
+            let module = MODULES.iter().find(|module| module.target == target).unwrap();
+            module.translated(&text).matches(&directive(threads, blocks)).count()
         };
-        assert_eq!((count("sm_90a", 128, 3), count("sm_90a", 512, 1)), (12, 19));
-        assert_eq!((count("sm_80", 128, 3), count("sm_80", 512, 1)), (0, 9));
-        assert_eq!(with_bounds(&text, "sm_75", false).unwrap(), text);
-        assert!(with_bounds("nothing", "sm_90a", true).is_err());
+        assert_eq!((count("sm_90a", 128, 3), count("sm_90a", 512, 1)), (12, 23));
+        assert_eq!((count("sm_80", 128, 3), count("sm_80", 512, 1)), (0, 13));
+        assert!(with_bounds("nothing").is_err());
     }
 
     #[test]

@@ -7,21 +7,17 @@
 //! All lanes must call these together, outside divergent branches.
 
 /// `A` is 16×8: `(g,t) (g+8,t) (g,t+4) (g+8,t+4)`; `B` is 8×8: `(t,g) (t+4,g)`.
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use super::machine::mma_m16n8k8_tf32;
 
 /// `A` is 16×16: `(g,2t..) (g+8,2t..) (g,2t+8..) (g+8,2t+8..)`; `B` is 16×8: `(2t..,g) (2t+8..,g)`.
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use super::machine::mma_m16n8k16_bf16;
 
 /// `A` and `B` as for [`mma_m16n8k16_bf16`], F16 as [`to_halves`] makes them.
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use super::machine::mma_m16n8k16_f16;
 
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use super::machine::{from_halves, multiply_halves, to_halves};
 
-#[cfg(all(target_arch = "nvptx64", feature = "sm_80"))]
+#[cfg(target_arch = "nvptx64")]
 pub use super::machine::stores_before_products;
 
 /// Does nothing: the emulator's products read stores directly.
@@ -37,7 +33,7 @@ pub const SLICED_TILE: u32 = 384;
 /// `left` has 3 slices of 2 steps, each as `A` of [`mma_m16n8k16_f16`]. For each tile, `take` gets the product of the
 /// two first slices, and the sum of the other products, smallest first; both are laid out as `D`. Four warps, the first
 /// a multiple of four, must call this together with the same tiles.
-#[cfg(all(target_arch = "nvptx64", feature = "sm_90a"))]
+#[cfg(target_arch = "nvptx64")]
 #[inline(always)]
 pub fn products_of_slices(left: &[[u32; 8]; 3], at: u32, mut take: impl FnMut(usize, [f32; 4], [f32; 4])) {
     let all = super::machine::products_of_slices(left, at);
@@ -47,10 +43,12 @@ pub fn products_of_slices(left: &[[u32; 8]; 3], at: u32, mut take: impl FnMut(us
     });
 }
 
-/// As on Hopper, one product after another.
-#[cfg(any(not(target_arch = "nvptx64"), all(feature = "sm_80", not(feature = "sm_90a"))))]
+#[cfg(not(target_arch = "nvptx64"))]
+pub use products_one_by_one as products_of_slices;
+
+/// As [`products_of_slices`], one product after another: for devices without warpgroups.
 #[inline(always)]
-pub fn products_of_slices(left: &[[u32; 8]; 3], at: u32, mut take: impl FnMut(usize, [f32; 4], [f32; 4])) {
+pub fn products_one_by_one(left: &[[u32; 8]; 3], at: u32, mut take: impl FnMut(usize, [f32; 4], [f32; 4])) {
     use super::{Shared, warp};
     use crate::each::each;
     let (words, lane) = (Shared::<f32>::at(at), warp::lane_id());
@@ -72,59 +70,14 @@ pub fn products_of_slices(left: &[[u32; 8]; 3], at: u32, mut take: impl FnMut(us
 }
 
 /// `A` is 8×4: `(g,t)`; `B` is 4×8: `(t,g)`.
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use super::machine::mma_m8n8k4_f64;
 
-/// `A` is 16×16: `(g,t+4q) (g+8,t+4q)` for `q` in 0..4; `B` is 16×8: `(t+4q,g)`.
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
-pub use super::machine::mma_m16n8k16_f64;
-
-/// `A` is 16×8 and `B` is 8×8: the first half of the operands of [`mma_m16n8k16_f64`].
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
-pub use super::machine::mma_m16n8k8_f64 as f64_16x8x8;
-
-/// `A` is 16×4 and `B` is 4×8: the first quarter of the operands of [`mma_m16n8k16_f64`].
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
-pub use super::machine::mma_m16n8k4_f64 as f64_16x8x4;
-
-/// `A` is 16×16 and `B` is 16×8, laid out as for [`mma_m16n8k16_f64`]; several steps on chips with smaller
-/// instructions.
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
-#[inline(always)]
-pub fn f64_16x8x16(c: &mut [f64; 4], a: [f64; 8], b: [f64; 4]) {
-    mma_m16n8k16_f64(c, a, b);
-}
-
-/// `A` is 16×16 and `B` is 16×8, laid out as for Hopper's `mma_m16n8k16_f64`; eight `m8n8k4` steps here.
-#[cfg(all(target_arch = "nvptx64", feature = "sm_80", not(feature = "sm_90a")))]
-#[inline(always)]
-pub fn f64_16x8x16(c: &mut [f64; 4], a: [f64; 8], b: [f64; 4]) {
-    in_steps(c, a, b);
-}
+/// `A` is 16×16: `(g,t+4q) (g+8,t+4q)` for `q` in 0..4; `B` is 16×8: `(t+4q,g)`. Before Hopper several smaller
+/// instructions, by `Module::translated`.
+pub use super::machine::mma_m16n8k16_f64 as f64_16x8x16;
 
 /// `A` is 16×8 and `B` is 8×8: the first half of the operands of [`f64_16x8x16`].
-#[cfg(all(target_arch = "nvptx64", feature = "sm_80", not(feature = "sm_90a")))]
-#[inline(always)]
-pub fn f64_16x8x8(c: &mut [f64; 4], a: [f64; 4], b: [f64; 2]) {
-    in_steps(c, a, b);
-}
+pub use super::machine::mma_m16n8k8_f64 as f64_16x8x8;
 
 /// `A` is 16×4 and `B` is 4×8: the first quarter of the operands of [`f64_16x8x16`].
-#[cfg(all(target_arch = "nvptx64", feature = "sm_80", not(feature = "sm_90a")))]
-#[inline(always)]
-pub fn f64_16x8x4(c: &mut [f64; 4], a: [f64; 2], b: [f64; 1]) {
-    in_steps(c, a, b);
-}
-
-#[cfg(all(target_arch = "nvptx64", feature = "sm_80", not(feature = "sm_90a")))]
-#[inline(always)]
-fn in_steps<const A: usize, const B: usize>(c: &mut [f64; 4], a: [f64; A], b: [f64; B]) {
-    let [mut upper, mut lower] = [[c[0], c[1]], [c[2], c[3]]];
-    let mut q = 0;
-    while q < B {
-        mma_m8n8k4_f64(&mut upper, a[2 * q], b[q]);
-        mma_m8n8k4_f64(&mut lower, a[2 * q + 1], b[q]);
-        q += 1;
-    }
-    *c = [upper[0], upper[1], lower[0], lower[1]];
-}
+pub use super::machine::mma_m16n8k4_f64 as f64_16x8x4;

@@ -18,21 +18,15 @@ pub use emulated::{Buffer, emulate};
 
 mod block;
 pub mod mma;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 mod prefetch;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod ring;
 mod shared;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
 pub mod warpgroup;
 
 pub use block::{block_max, block_sum, block_sums, block_sums_of};
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use machine::Pairs;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub(crate) use machine::array_parameter;
 pub use machine::{await_previous_grid, count_block, unknown};
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub use prefetch::{Prefetch, copies};
 pub use shared::Shared;
 
@@ -44,7 +38,6 @@ pub(crate) mod words {
         shared_load_u32x4, shared_load_u64, shared_load_u64x2, shared_store_u32, shared_store_u32x4, shared_store_u64,
         shared_store_u64x2, sqrt_f32, sqrt_f64,
     };
-    #[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
     pub(crate) use super::machine::{global_load_u32x4_keeping, keeping};
 }
 

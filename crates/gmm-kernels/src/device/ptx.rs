@@ -1,13 +1,10 @@
 //! The device primitives in PTX, one instruction each.
 
-#[cfg(feature = "sm_80")]
 mod mma;
-#[cfg(feature = "sm_90a")]
 pub mod warpgroup;
 
 use core::arch::{asm, global_asm, nvptx};
 
-#[cfg(feature = "sm_80")]
 pub use self::mma::*;
 
 global_asm!(".extern .shared .align 16 .b8 dynamic_shared[];");
@@ -43,7 +40,6 @@ pub fn sync_threads() {
 /// (programmatic dependent launch). The next grid must also call this before it touches memory that this grid or the
 /// preceding ones write. The host launches such a kernel without waiting for the one before it, which hides the launch
 /// latency.
-#[cfg(feature = "sm_90a")]
 #[inline(always)]
 pub fn await_previous_grid() {
     // SAFETY: no operands. The compiler moves no memory access across it, since it may touch any memory.
@@ -52,11 +48,6 @@ pub fn await_previous_grid() {
         asm!("griddepcontrol.launch_dependents;", options(nostack));
     }
 }
-
-/// Does nothing: before Hopper every launch waits for the one before it.
-#[cfg(not(feature = "sm_90a"))]
-#[inline(always)]
-pub fn await_previous_grid() {}
 
 // Warp-wide primitives are LLVM intrinsics and not `asm!`: the compiler knows that all lanes must reach an intrinsic
 // together, but may duplicate an `asm!` into divergent branches. (`mma` is `asm!` nevertheless: kernels use it only
@@ -296,11 +287,9 @@ pub(crate) unsafe fn global_load_u32x4(p: *const u32) -> [u32; 4] {
 }
 
 /// An array of pairs of `f32` among a kernel's parameters.
-#[cfg(feature = "sm_80")]
 #[derive(Clone, Copy)]
 pub struct Pairs(u64);
 
-#[cfg(feature = "sm_80")]
 impl Pairs {
     /// The array at the address of a parameter; see [`array_parameter`].
     #[inline(always)]
@@ -344,7 +333,6 @@ impl Pairs {
 
 /// An array parameter of `u64`, addressed by its name in the module: to index a parameter by a variable, the compiler
 /// would first copy it to each thread's local memory.
-#[cfg(feature = "sm_80")]
 macro_rules! array_parameter {
     ($field:expr, $name:literal) => {{
         let address: u64;
@@ -356,11 +344,9 @@ macro_rules! array_parameter {
         $crate::device::Pairs::at_address(address)
     }};
 }
-#[cfg(feature = "sm_80")]
 pub(crate) use array_parameter;
 
 /// L2 cache policy for loads: `evict_last` if `long`, otherwise `evict_first`.
-#[cfg(feature = "sm_90a")]
 #[inline(always)]
 pub(crate) fn keeping(long: bool) -> u64 {
     let out: u64;
@@ -378,7 +364,6 @@ pub(crate) fn keeping(long: bool) -> u64 {
 }
 
 /// Reads 16 bytes of global memory, 16-byte aligned, with a policy from [`keeping`].
-#[cfg(feature = "sm_90a")]
 #[inline(always)]
 pub(crate) unsafe fn global_load_u32x4_keeping(p: *const u32, keeping: u64) -> [u32; 4] {
     let (a, b, c, d): (u32, u32, u32, u32);
@@ -388,21 +373,6 @@ pub(crate) unsafe fn global_load_u32x4_keeping(p: *const u32, keeping: u64) -> [
             c = out(reg32) c, d = out(reg32) d, p = in(reg64) p, k = in(reg64) keeping, options(readonly, nostack));
     }
     [a, b, c, d]
-}
-
-/// No policy: the oldest drivers that accept Ampere modules do not support these instructions.
-#[cfg(all(feature = "sm_80", not(feature = "sm_90a")))]
-#[inline(always)]
-pub(crate) fn keeping(_: bool) -> u64 {
-    0
-}
-
-/// As [`global_load_u32x4`]; the policy is ignored.
-#[cfg(all(feature = "sm_80", not(feature = "sm_90a")))]
-#[inline(always)]
-pub(crate) unsafe fn global_load_u32x4_keeping(p: *const u32, _: u64) -> [u32; 4] {
-    // SAFETY: the caller passes the address of 16 live bytes, aligned to 16.
-    unsafe { global_load_u32x4(p) }
 }
 
 /// Reads 16 bytes of global memory, 16-byte aligned.
@@ -453,7 +423,6 @@ pub(crate) fn prefetch(p: *const u8) {
 }
 
 /// Starts copying 16 bytes of global memory to shared memory, both 16-byte aligned; [`copies_arrive`] waits for it.
-#[cfg(feature = "sm_80")]
 #[inline(always)]
 pub(crate) unsafe fn copy_ahead(offset: u32, from: *const u8) {
     // SAFETY: the caller passes the address of 16 live bytes, aligned to 16, that nothing writes in this launch.
@@ -464,7 +433,6 @@ pub(crate) unsafe fn copy_ahead(offset: u32, from: *const u8) {
 }
 
 /// Starts copying 8 bytes of global memory to shared memory, both 8-byte aligned; [`copies_arrive`] waits for it.
-#[cfg(feature = "sm_80")]
 #[inline(always)]
 pub(crate) unsafe fn copy_ahead_u64(offset: u32, from: *const u64) {
     // SAFETY: the caller passes the address of 8 live bytes, aligned to 8, that nothing writes in this launch.
@@ -474,29 +442,14 @@ pub(crate) unsafe fn copy_ahead_u64(offset: u32, from: *const u64) {
     }
 }
 
-/// Copies 8 bytes of global memory to shared memory synchronously: asynchronous copies need Ampere.
-#[cfg(not(feature = "sm_80"))]
-#[inline(always)]
-pub(crate) unsafe fn copy_ahead_u64(offset: u32, from: *const u64) {
-    // SAFETY: the caller passes the address of 8 live bytes, aligned to 8, that nothing writes in this launch.
-    shared_store_u64(offset, unsafe { *from });
-}
-
 /// Waits for all copies that this thread started.
-#[cfg(feature = "sm_80")]
 #[inline(always)]
 pub(crate) fn copies_arrive() {
     // SAFETY: see the note at the top of this module.
     unsafe { asm!("cp.async.wait_all;", options(nostack)) };
 }
 
-/// Does nothing: copies are synchronous.
-#[cfg(not(feature = "sm_80"))]
-#[inline(always)]
-pub(crate) fn copies_arrive() {}
-
 /// As [`copy_ahead`], but bypasses the L1 cache: for data that the block reads once.
-#[cfg(feature = "sm_80")]
 #[inline(always)]
 pub(crate) unsafe fn copy_ahead_once(offset: u32, from: *const u8) {
     // SAFETY: the caller passes the address of 16 live bytes, aligned to 16, that nothing writes in this launch.
@@ -507,7 +460,6 @@ pub(crate) unsafe fn copy_ahead_once(offset: u32, from: *const u8) {
 }
 
 /// Ends a group of copies: those that this thread started since the previous group.
-#[cfg(feature = "sm_80")]
 #[inline(always)]
 pub(crate) fn copies_end_group() {
     // SAFETY: see the note at the top of this module.
@@ -515,7 +467,6 @@ pub(crate) fn copies_end_group() {
 }
 
 /// Waits for all of this thread's copy groups except the last `LATER`.
-#[cfg(feature = "sm_80")]
 #[inline(always)]
 pub(crate) fn copies_arrive_but<const LATER: u32>() {
     // SAFETY: see the note at the top of this module.

@@ -41,28 +41,16 @@
 //! [`fused`] and [`chunked::double_precision`] compute everything between the rows and the new parameters in `f64`,
 //! except the exponential, which uses the rows' precision. On tensor cores, `f64` costs what `f32` costs elsewhere.
 
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub(crate) mod approx_max;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod chunked;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod features;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod fused;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub(crate) mod lanes;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod layout;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub(crate) mod likelihood;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod m_step;
 pub mod simple;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod small_d;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub(crate) mod staging;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod state;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_90a"))]
 pub mod wgmma;

@@ -18,7 +18,7 @@
 //! A mixture's value has the same bits in a unit of any size; it depends only on the grid size in `x`. The last block
 //! to end adds up the sums of all blocks, in a fixed order.
 
-use crate::device::mma::{SLICED_TILE, products_of_slices, stores_before_products, to_halves};
+use crate::device::mma::{SLICED_TILE, products_of_slices, products_one_by_one, stores_before_products, to_halves};
 use crate::device::{self, Shared, WARP, thread, warp, words};
 use crate::each::each;
 use crate::em::lanes::across;
@@ -49,13 +49,21 @@ kernels! {
         values: *mut f64,
     }
     /// Mixtures of up to eight components.
-    fixed_point_1 => body::<1, 4, 8>, shared_bytes, threads;
+    fixed_point_1 => body::<false, 1, 4, 8>, shared_bytes, threads;
     /// Up to 16.
-    fixed_point_2 => body::<2, 4, 4>, shared_bytes, threads;
+    fixed_point_2 => body::<false, 2, 4, 4>, shared_bytes, threads;
     /// Up to 32.
-    fixed_point_4 => body::<4, 2, 2>, shared_bytes, threads;
+    fixed_point_4 => body::<false, 4, 2, 2>, shared_bytes, threads;
     /// Up to 64.
-    fixed_point_8 => body::<8, 1, 1>, shared_bytes, threads;
+    fixed_point_8 => body::<false, 8, 1, 1>, shared_bytes, threads;
+    /// As [`fixed_point_1`] and so on, with products of warpgroups.
+    wgmma_fixed_point_1 => body::<true, 1, 4, 8>, shared_bytes, threads;
+    /// Up to 16.
+    wgmma_fixed_point_2 => body::<true, 2, 4, 4>, shared_bytes, threads;
+    /// Up to 32.
+    wgmma_fixed_point_4 => body::<true, 4, 2, 2>, shared_bytes, threads;
+    /// Up to 64.
+    wgmma_fixed_point_8 => body::<true, 8, 1, 1>, shared_bytes, threads;
 }
 
 /// Most columns: one more column holds the constants.
@@ -158,17 +166,21 @@ fn threads(_: &FixedPointPass) -> u32 {
     THREADS
 }
 
-/// Returns the kernel for mixtures of `tiles` tiles.
+/// Returns the kernel for mixtures of `tiles` tiles; `warpgroups`: with Hopper's instructions, for Hopper only.
 ///
 /// # Panics
 /// Panics if there is none; [`tiles`] returns those that exist.
 #[cfg(not(target_arch = "nvptx64"))]
-pub fn kernel(tiles: u32) -> crate::Kernel<FixedPointPass> {
-    match tiles {
-        1 => fixed_point_1(),
-        2 => fixed_point_2(),
-        4 => fixed_point_4(),
-        8 => fixed_point_8(),
+pub fn kernel(tiles: u32, warpgroups: bool) -> crate::Kernel<FixedPointPass> {
+    match (tiles, warpgroups) {
+        (1, false) => fixed_point_1(),
+        (2, false) => fixed_point_2(),
+        (4, false) => fixed_point_4(),
+        (8, false) => fixed_point_8(),
+        (1, true) => wgmma_fixed_point_1(),
+        (2, true) => wgmma_fixed_point_2(),
+        (4, true) => wgmma_fixed_point_4(),
+        (8, true) => wgmma_fixed_point_8(),
         _ => panic!("{tiles} tiles"),
     }
 }
@@ -243,7 +255,7 @@ fn cut(x: &Arriving, scales: &[f32; 4], lane: u32) -> Rows {
 
 /// Converts the coefficients of the block's mixtures to operands; then stores their steps.
 #[inline(always)]
-unsafe fn cut_coefficients(from: *const f64, all: u32) {
+unsafe fn cut_coefficients<const WARPGROUPS: bool>(from: *const f64, all: u32) {
     let (words, t) = (Shared::<f32>::at(0), thread::thread_idx_x());
     let mut i = t;
     while i < all * PAIRS {
@@ -262,7 +274,9 @@ unsafe fn cut_coefficients(from: *const f64, all: u32) {
         words.store(all * SLICED_TILE + i, unsafe { device::load(from, at) } as f32);
         i += THREADS;
     }
-    stores_before_products();
+    if WARPGROUPS {
+        stores_before_products();
+    }
 }
 
 /// Smallest sum that needs no recomputation: the product of two such sums is a normal number.
@@ -326,12 +340,13 @@ fn logarithms<const G: usize, const TILES: usize>(joint: &[f32; 32], first: usiz
     out
 }
 
-/// The kernel for mixtures of `TILES` tiles, of which `ONCE` are multiplied together and `G` share sums.
+/// The kernel for mixtures of `TILES` tiles, of which `ONCE` are multiplied together and `G` share sums. `WARPGROUPS`:
+/// with Hopper's instructions.
 ///
 /// # Safety
 /// Pointers and lengths must be as documented on the fields of [`FixedPointPass`].
 #[inline(always)]
-unsafe fn body<const TILES: usize, const G: usize, const ONCE: usize>(a: FixedPointPass) {
+unsafe fn body<const WARPGROUPS: bool, const TILES: usize, const G: usize, const ONCE: usize>(a: FixedPointPass) {
     const { assert!(ONCE as u32 == together(TILES as u32) && G as u32 == shared_sums(TILES as u32)) };
     let (of_row, at_once, tiles) = (G as u32, ONCE as u32, TILES as u32);
     device::await_previous_grid();
@@ -347,7 +362,7 @@ unsafe fn body<const TILES: usize, const G: usize, const ONCE: usize>(a: FixedPo
     let send = |group: u32| unsafe { arrive(&a, group, inside, lane) };
     let mut group = thread::block_idx_x() * (WARPS / GROUP) + me / GROUP;
     // SAFETY: `from` is the unit's data, with `sets*tiles` tiles behind its header.
-    unsafe { cut_coefficients(from.cast_const().wrapping_add(HEADER as usize), sets * tiles) };
+    unsafe { cut_coefficients::<WARPGROUPS>(from.cast_const().wrapping_add(HEADER as usize), sets * tiles) };
     let steps = Shared::<f64>::at(sets * tiles * SLICED_TILE * 4);
     let sums = Shared::<f64>::at(sets * tiles * (SLICED_TILE + 8) * 4);
     let mut set = 0;
@@ -373,11 +388,17 @@ unsafe fn body<const TILES: usize, const G: usize, const ONCE: usize>(a: FixedPo
         while set < sets {
             let mut joint = [0.0; 32];
             let lane = device::unknown(lane);
-            products_of_slices(&rows, set * tiles * SLICED_TILE * 4, |tile, whole, rest| {
+            let at = set * tiles * SLICED_TILE * 4;
+            let take = |tile: usize, whole: [f32; 4], rest: [f32; 4]| {
                 let two = steps.load((set * tiles + tile as u32) * 4 + lane % 4).to_bits();
                 let steps = [f32::from_bits(two as u32), f32::from_bits((two >> 32) as u32)];
                 each(4, |v| joint[4 * tile + v] = (whole[v] + rest[v]) * steps[v % 2]);
-            });
+            };
+            if WARPGROUPS {
+                products_of_slices(&rows, at, take);
+            } else {
+                products_one_by_one(&rows, at, take);
+            }
             each(ONCE / G, |i| {
                 let more = logarithms::<G, TILES>(&joint, i * G, lane, there);
                 let at = (set / of_row + i as u32) * THREADS + thread::thread_idx_x_anew();

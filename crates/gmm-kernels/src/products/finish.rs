@@ -28,7 +28,6 @@ kernels! {
     finish => finish_f32, finish_f64, doubles::<T>, shared_doubles::<T>;
 }
 
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 kernels! {
     /// As for [`Finish`].
     FinishHalves {
@@ -173,7 +172,6 @@ unsafe fn doubles<T: Real>(a: Finish<T>) {
 ///
 /// # Safety
 /// Pointers and lengths must be as documented on the fields of [`FinishHalves`].
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 #[inline(always)]
 unsafe fn halves(a: FinishHalves) {
     let product = Product { m: a.m, n: a.n, by_columns: a.by_columns != 0, to: a.to };

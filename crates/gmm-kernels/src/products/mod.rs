@@ -16,11 +16,9 @@
 
 pub mod finish;
 pub mod forms;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod multiply;
 pub mod pack;
 pub mod plain;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod scales;
 pub mod select;
 mod share;

@@ -7,7 +7,6 @@
 use super::{BLOCK, OPERAND, OPERAND_ROWS, OPERANDS};
 use crate::device::words::global_store_u32x4;
 use crate::device::{self, WARP, thread, warp};
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 use crate::device::{
     Shared,
     mma::{from_halves, to_halves},
@@ -20,7 +19,6 @@ pub const SIDE: u32 = 64;
 
 /// Position of number `c` of row `r` of an `f32` tile in shared memory. Columns are permuted depending on the row, so
 /// that banks differ along a row, along a column, and within the eight-row block that becomes an operand.
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 #[inline(always)]
 fn staged_at(r: u32, c: u32) -> u32 {
     let turned = ((r & 3) << 3) | (((r >> 3) & 3) << 1) | ((r >> 2) & 1);
@@ -51,7 +49,6 @@ kernels! {
     pack_doubles => pack_doubles_f32, pack_doubles_f64, doubles::<T>, no_shared::<T>;
 }
 
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 kernels! {
     /// As for [`Pack`].
     Split {
@@ -92,15 +89,12 @@ fn shared_halves(_: &Split) -> u64 {
 
 /// Of 64 consecutive numbers of a row, at most this many may be so small, compared with the row's largest, that their
 /// lo part loses precision.
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub const LOST: u32 = 4;
 
 /// Scaled nonzero numbers below this lose precision: the last bit of a lo part is 2⁻²⁴, and the hi part has 11 bits.
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub const SMALL: f32 = 0.125;
 
 /// Address, shape and layout of the source matrix.
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 #[derive(Clone, Copy)]
 struct Source {
     from: *const f32,
@@ -111,7 +105,6 @@ struct Source {
 
 /// Loads a tile of 64 × 64 numbers into shared memory, each as `f(number, row)`; past the end, zeros. Starts and ends
 /// with a barrier.
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 #[inline(always)]
 unsafe fn stage(source: Source, row: u64, column: u64, f: impl Fn(f32, u64) -> f32) {
     const AT_ONCE: usize = 16;
@@ -302,7 +295,6 @@ pub unsafe fn doubles<T: Real>(a: Pack<T>) {
 ///
 /// # Safety
 /// Pointers and lengths must be as documented on the fields of [`Split`].
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 #[inline(always)]
 unsafe fn halves<const TERMS: u32>(a: Split) {
     let columns = 32 / TERMS;

@@ -3,7 +3,6 @@
 
 pub mod draw_next;
 pub mod draw_rows;
-#[cfg(any(not(target_arch = "nvptx64"), feature = "sm_80"))]
 pub mod lloyd;
 pub mod nearest;
 pub mod squared_distances;

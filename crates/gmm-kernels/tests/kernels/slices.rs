@@ -92,7 +92,7 @@ fn values(mixtures: &[Mixture], data: &Array2<f64>, sets: u32, blocks: u32) -> (
         values: out.pointer_mut(),
     };
     // SAFETY: every buffer has the length that the kernel's arguments document.
-    unsafe { kernel(tiles).emulate((blocks, units as u32), arguments) };
+    unsafe { kernel(tiles, false).emulate((blocks, units as u32), arguments) };
     let out = out.to_vec();
     (typical.iter().zip(out).map(|(typical, value)| value + typical * n as f64).collect(), largest)
 }

@@ -66,9 +66,8 @@ fn every_module_has_every_kernel_with_these_parameters() {
     assert_eq!(names.len(), all.len(), "two kernels of one name");
     for module in &ptx::MODULES {
         let found: BTreeSet<&str> = module.kernels().collect();
-        let here = |s: &&gmm_kernels::Signature| {
-            (!s.tensor_cores || module.target != "sm_75") && (!s.warpgroups || module.target == "sm_90a")
-        };
+        let capability = |target| ptx::MODULES.iter().find(|module| module.target == target).map(|m| m.capability);
+        let here = |s: &&gmm_kernels::Signature| capability(s.oldest_target()) <= Some(module.capability);
         let names: BTreeSet<&str> = all.iter().filter(here).map(|s| s.name).collect();
         assert_eq!(found, names, "{}: run `cargo xtask build-ptx`", module.target);
         for kernel in all.iter().filter(here) {
@@ -82,11 +81,4 @@ fn every_module_has_every_kernel_with_these_parameters() {
             assert!(text.contains(&last), "{}: {} has other parameters", module.target, kernel.name);
         }
     }
-}
-
-#[test]
-fn the_best_module_is_chosen_by_capability() {
-    let best = |capability| ptx::best(capability).map(|module| module.target);
-    assert_eq!([best(70), best(75), best(80), best(86)], [None, Some("sm_75"), Some("sm_80"), Some("sm_80")]);
-    assert_eq!([best(90), best(100)], [Some("sm_90a"), Some("sm_80")]);
 }

@@ -12,23 +12,16 @@ const fn runs_on(module: &Module, (major, minor): (u32, u32)) -> bool {
     module.runs_on(10 * major + minor)
 }
 
-/// The PTX version that a module states.
-fn version(module: &Module) -> Option<(u32, u32)> {
-    let line = module.head.lines().find_map(|l| l.strip_prefix(".version "))?;
-    let (major, minor) = line.trim().split_once('.')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
-}
-
 /// The oldest driver that can read a module, as `cuDriverGetVersion` encodes it: `1000*major + 10*minor` of CUDA.
-fn driver(module: &Module) -> u32 {
-    version(module).map_or(OLDEST, driver_for)
+const fn driver(module: &Module) -> u32 {
+    driver_for(module.version)
 }
 
 /// Drivers before CUDA 11 lack functions that are called here.
 const OLDEST: u32 = 11_000;
 
 /// The CUDA version whose driver first supported a PTX version, from the release table of the PTX manual.
-fn driver_for(version: (u32, u32)) -> u32 {
+const fn driver_for(version: (u32, u32)) -> u32 {
     let driver = match version {
         (..=6, _) => OLDEST,
         (7, minor) => 11_000 + 10 * minor,
@@ -37,7 +30,7 @@ fn driver_for(version: (u32, u32)) -> u32 {
         (8, minor) => 12_000 + 10 * (minor + 1),
         (major, minor) => 1000 * (major + 4) + 10 * minor,
     };
-    driver.max(OLDEST)
+    if driver < OLDEST { OLDEST } else { driver }
 }
 
 /// The oldest driver with which any module runs on any device.
@@ -111,30 +104,9 @@ mod tests {
     use super::*;
 
     static MADE_UP: [Module; 3] = [
-        Module {
-            target: "sm_90a",
-            capability: 90,
-            exact: true,
-            head: ".version 8.0\n.target sm_90a\n",
-            packed: &[],
-            base: None,
-        },
-        Module {
-            target: "sm_80",
-            capability: 80,
-            exact: false,
-            head: ".version 7.1\n.target sm_80\n",
-            packed: &[],
-            base: None,
-        },
-        Module {
-            target: "sm_75",
-            capability: 75,
-            exact: false,
-            head: ".version 6.3\n.target sm_75\n",
-            packed: &[],
-            base: None,
-        },
+        Module { target: "sm_90a", capability: 90, exact: true, version: (8, 0) },
+        Module { target: "sm_80", capability: 80, exact: false, version: (7, 1) },
+        Module { target: "sm_75", capability: 75, exact: false, version: (6, 3) },
     ];
 
     fn check(capability: (u32, u32), installed: u32, want: &str) {
@@ -163,8 +135,7 @@ mod tests {
 
     #[test]
     fn a_driver_older_than_every_module_is_told_what_is_needed() {
-        static NEWER: [Module; 1] =
-            [Module { target: "sm_80", capability: 80, exact: false, head: ".version 8.7\n", packed: &[], base: None }];
+        static NEWER: [Module; 1] = [Module { target: "sm_80", capability: 80, exact: false, version: (8, 7) }];
         let text = choose_among(&NEWER, (8, 6), 12_040).unwrap_err().to_string();
         assert!(text.contains("CUDA 12.4's") && text.contains("need CUDA 12.8"), "{text}");
     }
@@ -183,14 +154,6 @@ mod tests {
         }
         for (ptx, driver) in [((8, 7), 12_080), ((8, 8), 12_090), ((9, 0), 13_000), ((9, 1), 13_010)] {
             assert_eq!(driver_for(ptx), driver);
-        }
-    }
-
-    #[test]
-    fn the_modules_state_their_version_and_target() {
-        for module in &MODULES {
-            assert!(version(module).is_some(), "{}", module.target);
-            assert!(module.head.contains(&format!(".target {}", module.target)), "{}", module.target);
         }
     }
 }

@@ -140,9 +140,11 @@ impl Launcher<'_> {
             partials: pointer(partials),
             values: pointer(values),
         };
+        let by_warpgroups = fixed_point::kernel(tiles, true);
+        let kernel = if self.gpu.has(by_warpgroups.name) { by_warpgroups } else { fixed_point::kernel(tiles, false) };
         // SAFETY: every length was checked against the field's formula. Coefficients start 16-byte aligned, and every
         // unit has an even length, so each unit does too.
-        unsafe { self.launch(fixed_point::kernel(tiles), (blocks, units), a) }
+        unsafe { self.launch(kernel, (blocks, units), a) }
     }
 
     /// Evaluates units of mixtures over all rows. Writes one number per mixture and block; those of a block start at a

@@ -101,7 +101,7 @@ impl FixedPoint {
         let Some(tiles) = fixed_point::tiles(shape.k).filter(|_| takes && !data.forced.host_loop()) else {
             return Ok(None);
         };
-        if !data.gpu.has(fixed_point::kernel(tiles).name) {
+        if !data.gpu.has(fixed_point::kernel(tiles, false).name) {
             return Ok(None);
         }
         let (room, together) = (u64::from(data.gpu.limits.shared_bytes), fixed_point::together(tiles));

@@ -2,7 +2,6 @@
 
 use core::arch::asm;
 
-#[cfg(feature = "sm_90a")]
 use super::base;
 
 // SAFETY of this module: each `asm!` is one instruction that reads and writes only its named operands.
@@ -59,7 +58,6 @@ pub fn mma_m16n8k16_f16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
 /// block's next barrier.
 #[inline(always)]
 pub fn stores_before_products() {
-    #[cfg(feature = "sm_90a")]
     // SAFETY: no operands. The compiler moves no memory access across it.
     unsafe {
         asm!("fence.proxy.async.shared::cta;", options(nostack));
@@ -68,7 +66,6 @@ pub fn stores_before_products() {
 
 /// The sums that [`products_of_slices`](crate::device::mma::products_of_slices) passes on: entry `4*tile + i` of the
 /// first slices' product, and of the sum of the other products.
-#[cfg(feature = "sm_90a")]
 #[inline(always)]
 pub fn products_of_slices(left: &[[u32; 8]; 3], at: u32) -> [[f32; 32]; 2] {
     /// Distance, in units of 16 bytes, from a core matrix to that of the next eight terms and of the next eight
@@ -209,7 +206,6 @@ pub fn mma_m8n8k4_f64(c: &mut [f64; 2], a: f64, b: f64) {
 }
 
 /// `mma.sync` m16n8k16, f64.
-#[cfg(feature = "sm_90a")]
 #[inline(always)]
 pub fn mma_m16n8k16_f64(c: &mut [f64; 4], a: [f64; 8], b: [f64; 4]) {
     // SAFETY: see the note at the top of this module.
@@ -224,7 +220,6 @@ pub fn mma_m16n8k16_f64(c: &mut [f64; 4], a: [f64; 8], b: [f64; 4]) {
 }
 
 /// `mma.sync` m16n8k8, f64.
-#[cfg(feature = "sm_90a")]
 #[inline(always)]
 pub fn mma_m16n8k8_f64(c: &mut [f64; 4], a: [f64; 4], b: [f64; 2]) {
     // SAFETY: see the note at the top of this module.
@@ -237,7 +232,6 @@ pub fn mma_m16n8k8_f64(c: &mut [f64; 4], a: [f64; 4], b: [f64; 2]) {
 }
 
 /// `mma.sync` m16n8k4, f64.
-#[cfg(feature = "sm_90a")]
 #[inline(always)]
 pub fn mma_m16n8k4_f64(c: &mut [f64; 4], a: [f64; 2], b: [f64; 1]) {
     // SAFETY: see the note at the top of this module.
