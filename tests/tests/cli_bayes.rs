@@ -81,7 +81,7 @@ fn options_that_do_not_fit_are_refused() {
     refuses("--bayes dp --prior", &["bayes", "without prior"]);
     refuses("--bayes dp --covariance spherical --scale 1,2", &["--scale", "one number"]);
     refuses("--bayes dp --dof 1", &["degrees of freedom"]);
-    refuses("--bayes dp --mean-prior 1", &["mean prior"]);
+    folder.refuses(&fit("-k 2 --bayes dp --mean-prior 1 -o m.json"), 3, &["mean prior"]);
     for options in ["--concentration 1", "--bayes dp --online", "--bayes dp --split-merge", "--moves"] {
         let found = folder.gmm(&fit(&format!("-k 2 {options}")));
         assert!(found.code == Some(2) && found.stderr.contains("--bayes"), "{options}: {}", found.stderr);

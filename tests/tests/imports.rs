@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use regex_lite::Regex;
 
 /// Folders and files of the GPU engine from the bottom up: each may import from itself and from those before it.
-const CUDA: [&str; 13] = [
+const CUDA: [&str; 14] = [
     "number",
     "shape",
     "driver",
