@@ -76,8 +76,7 @@ impl<'py> FromPyObject<'_, 'py> for Given {
             } else {
                 WeightPosterior::Dirichlet(shaped::<Ix1>("weight concentration", concentration)?)
             };
-            let mixture =
-                Mixture::new(weights.mean(), shaped::<Ix2>("means", means)?, covariances(kind, all)?)?;
+            let mixture = Mixture::new(weights.mean(), shaped::<Ix2>("means", means)?, covariances(kind, all)?)?;
             let numbers = PosteriorNumbers {
                 weights,
                 mean_precision: shaped::<Ix1>("mean precision", mean_precision)?,
@@ -87,7 +86,9 @@ impl<'py> FromPyObject<'_, 'py> for Given {
         };
         match build() {
             Ok(Some(posterior)) => Ok(Self(posterior)),
-            Ok(None) => Err(with_class(from.py(), "ParameterError", "the prior of a posterior is incomplete".to_owned())),
+            Ok(None) => {
+                Err(with_class(from.py(), "ParameterError", "the prior of a posterior is incomplete".to_owned()))
+            }
             Err(error) => Err(raise(from.py(), error)),
         }
     }
