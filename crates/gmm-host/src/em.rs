@@ -1,4 +1,4 @@
-//! The EM loop, the same for every engine: [`Passes::pass`](crate::Passes::pass) gives statistics, [`m_step_with()`] a
+//! The EM loop, the same for every engine: [`Passes::pass`](crate::Passes::pass) gives statistics, [`m_step_with`](gmm_model::m_step_with) a
 //! mixture.
 
 use std::cell::Cell;

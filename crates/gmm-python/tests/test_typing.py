@@ -82,7 +82,8 @@ def mypy(*arguments, cwd, module="mypy"):
 def test_the_stubs_are_those_of_the_modules(tmp_path):
     (tmp_path / "mypy.ini").write_text(UNTYPED)
     # Private classes whose metaclasses come from untyped base classes.
-    (tmp_path / "allowed").write_text("gmm_rs.accel._estimator.GaussianMixture\ngmm_rs._threads.Controller")
+    accelerated = [f"gmm_rs.accel._estimator.{name}" for name in ("GaussianMixture", "BayesianGaussianMixture")]
+    (tmp_path / "allowed").write_text("\n".join([*accelerated, "gmm_rs._threads.Controller"]))
     options = ["--mypy-config-file", "mypy.ini", "--allowlist", "allowed"]
     code, output = mypy(*options, "gmm_rs", cwd=tmp_path, module="mypy.stubtest")
     assert code == 0, output

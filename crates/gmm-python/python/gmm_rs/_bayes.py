@@ -5,7 +5,7 @@ All functions take an estimator, as those of `gmm_rs._bridge`, which they build 
 
 import numpy as np
 
-from gmm_rs import _bridge, _core
+from gmm_rs import _bridge, _core, _rules
 from gmm_rs._inputs import contiguous
 from gmm_rs._place import place
 from gmm_rs._progress import Progress
@@ -53,7 +53,7 @@ class _Run(_bridge._Run):
     def __init__(self, model, X, sample_weight):
         self.model = model
         self.prior = _prior(model, X.shape[1])
-        self.rule = {**_bridge._rule(None, None), "bayes": self.prior}
+        self.rule = {**_rules.rule(None), "bayes": self.prior}
         self.rows = contiguous(X)
         self.weights = sample_weight
         self.total = float(len(X) if sample_weight is None else sample_weight.sum())

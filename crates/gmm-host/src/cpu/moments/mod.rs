@@ -146,6 +146,9 @@ fn accumulate<T: Real, W: Words<T>>(w: W, all: Accumulate<'_, T>) {
     }
     let mut list = [0u16; BLOCK];
     let mut gathered_r = [T::ZERO; BLOCK];
+    // One column has variances only, whatever the kind, and sums of squares are then cheaper than packed products.
+    let is_pooled = d == 1 && kind == CovarianceType::Tied;
+    let kind = if d == 1 { CovarianceType::Diag } else { kind };
     let known = kind == CovarianceType::Spherical && !distances.is_empty();
     let by_columns = known || pairs || kind == CovarianceType::Diag;
     dense.clear();
@@ -185,7 +188,10 @@ fn accumulate<T: Real, W: Words<T>>(w: W, all: Accumulate<'_, T>) {
             CovarianceType::Tied => {
                 w.apart(full::Moments { centre, x, r, scratch, first, second: &mut sums.second });
             }
-            CovarianceType::Diag => diag::accumulate(w, centre, x, r, first, &mut sums.second[c * d..][..d]),
+            CovarianceType::Diag => {
+                let second = if is_pooled { 0..1 } else { c * d..c * d + d };
+                diag::accumulate(w, centre, x, r, first, &mut sums.second[second]);
+            }
             CovarianceType::Spherical => spherical::accumulate(w, centre, x, r, first, &mut sums.second[c]),
         }
     }
@@ -198,7 +204,8 @@ fn accumulate<T: Real, W: Words<T>>(w: W, all: Accumulate<'_, T>) {
             let cells = c * d + j..c * d + j + columns;
             let (centre, first) = (&centres[cells.clone()], &mut sums.first[cells.clone()]);
             if kind == CovarianceType::Diag {
-                diag::accumulate(w, centre, x, r, first, &mut sums.second[cells]);
+                let second = if is_pooled { 0..1 } else { cells };
+                diag::accumulate(w, centre, x, r, first, &mut sums.second[second]);
             } else {
                 diag::firsts(w, centre, x, r, first);
             }

@@ -23,9 +23,10 @@ const COLUMNS: usize = 4;
 /// Most components for which the table of pairs, `k²` sums, is worth its memory.
 const MOST_COMPONENTS: usize = 512;
 
-/// Whether the pairs cost less than the direct sums: `k² d²/2` once, compared with `k d` for each of `n` rows.
+/// Whether the pairs cost less than the direct sums: `k² d²/2` once, compared with `k d` for each of `n` rows. In one
+/// column the direct sums are cheap.
 pub(crate) const fn pays(n: usize, k: usize, d: usize) -> bool {
-    k > 1 && k <= MOST_COMPONENTS && k * d <= n
+    d > 1 && k > 1 && k <= MOST_COMPONENTS && k * d <= n
 }
 
 /// Adds one tile's pooled second moments except the pairs' part, and finds the rows' labels. The caller adds the pairs

@@ -106,7 +106,7 @@ fn on_path<T: Number>(
         rows.queue.wait(&rows.gpu)?;
         before = some.map(|some| (number * batch, some));
     }
-    let mut state = vec![0; STATE_LEN];
+    let mut state = [0; STATE_LEN];
     // SAFETY: read only after the wait below.
     let copied = unsafe {
         let flags = workspace.buffers(&em.numbers, &em.flags).state;
@@ -117,12 +117,11 @@ fn on_path<T: Number>(
     Ok(state[TROUBLE as usize] == 0)
 }
 
+/// Handles the sums of the part of the given index in a batch; false if they lost precision.
+type Convert<'a> = dyn Fn(usize, &Part, &[f64]) -> Result<bool, Error> + Sync + 'a;
+
 /// Calls `of` with each part and its sums, on several threads; false if one of the calls returned that.
-fn convert(
-    parts: &[Part],
-    sums: &[f64],
-    of: &(dyn Fn(usize, &Part, &[f64]) -> Result<bool, Error> + Sync),
-) -> Result<bool, Error> {
+fn convert(parts: &[Part], sums: &[f64], of: &Convert<'_>) -> Result<bool, Error> {
     let len = sums.len() / parts.len();
     let share = parts.len().div_ceil(default_threads());
     std::thread::scope(|scope| {
@@ -138,7 +137,8 @@ fn convert(
                 })
             })
             .collect();
-        let ended = threads.into_iter().map(|thread| thread.join().expect("conversions do not panic"));
-        ended.fold(Ok(true), |all, one| Ok(all? && one?))
+        let ended: Vec<_> =
+            threads.into_iter().map(|thread| thread.join().expect("conversions do not panic")).collect();
+        ended.into_iter().try_fold(true, |all, one| Ok(all && one?))
     })
 }

@@ -62,7 +62,7 @@ fn on_path<T: Number>(
     em.pass(rows, plan, &workspace, 1)?;
     let buffers = workspace.buffers(&em.numbers, &em.flags);
     let mut sums = vec![0.0; plan.layout.sums() as usize];
-    let mut state = vec![0; STATE_LEN];
+    let mut state = [0; STATE_LEN];
     let stream = &rows.queue.stream;
     // SAFETY: both are read only after the wait below.
     let copied = unsafe {

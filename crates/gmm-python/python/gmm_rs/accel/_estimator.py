@@ -2,7 +2,6 @@
 
 import copy
 import copyreg
-import functools
 
 from scipy.sparse import issparse
 from sklearn import get_config
@@ -18,16 +17,13 @@ from gmm_rs.accel import logger
 from gmm_rs.exceptions import NumericalError
 
 
-@functools.cache
-def _parameters(original):
-    return frozenset(original().get_params())
-
-
 class Accelerated:
     """What the classes have in common; scikit-learn's class follows in the order of bases."""
 
-    # Only the classes themselves set these two, and subclasses, which belong to the user, do not.
+    # Only the classes themselves set these, and subclasses, which belong to the user, do not.
     _original: type
+    # All parameters of scikit-learn's class.
+    _known: frozenset
     # Parameters that are supported; with one that scikit-learn adds later, the work is left to scikit-learn.
     _understood: frozenset
 
@@ -109,7 +105,7 @@ class Accelerated:
     def _reason(self, X):
         if not self._is_own():
             return f"{type(self).__name__} is a subclass, which may override methods"
-        unknown = _parameters(self._original) - self._understood
+        unknown = self._known - self._understood
         if unknown:
             return f"this version of scikit-learn has unsupported parameters: {', '.join(sorted(unknown))}"
         if self.init_params not in _bridge.STARTS:
@@ -152,6 +148,7 @@ class GaussianMixture(Accelerated, Original):
     """scikit-learn's class, computed by this package's engines where they support it."""
 
     _original = Original
+    _known = frozenset(Original().get_params())
     _understood = frozenset(
         "n_components covariance_type tol reg_covar max_iter n_init init_params weights_init means_init "
         "precisions_init random_state warm_start verbose verbose_interval".split()
@@ -168,6 +165,7 @@ class BayesianGaussianMixture(Accelerated, OriginalBayesian):
     """scikit-learn's class, computed by this package's engines where they support it."""
 
     _original = OriginalBayesian
+    _known = frozenset(OriginalBayesian().get_params())
     _understood = frozenset(
         "n_components covariance_type tol reg_covar max_iter n_init init_params weight_concentration_prior_type "
         "weight_concentration_prior mean_precision_prior mean_prior degrees_of_freedom_prior covariance_prior "

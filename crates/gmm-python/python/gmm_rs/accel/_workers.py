@@ -38,7 +38,7 @@ else:
 
 
 # The classes that stay accelerated in workers.
-_classes = []
+_classes: list[type] = []
 
 
 def follow_into_workers(cls):
