@@ -42,7 +42,8 @@ fn prior(from: &Bound<'_, PyAny>) -> PyResult<BayesOptions> {
         mean_precision: number("mean_precision")?,
         degrees_of_freedom: number("degrees_of_freedom")?,
         scale: scale.map(|all| scale_of(owned(&all))).transpose().map_err(|error| raise(from.py(), error))?,
-        moves: from.get_item("moves")?.extract()?,
+        // Absent from the prior of a posterior.
+        moves: from.get_item("moves").map_or(Ok(false), |moves| moves.extract())?,
     })
 }
 

@@ -32,7 +32,8 @@ fn pass(text: &str, data: &Dataset, start: &Mixture, precision: Precision) -> gm
 
 #[test]
 fn every_path_has_the_statistics_of_a_pass() {
-    let cases: [(&str, Precision, &[CovarianceType], (usize, usize, usize), f64); 7] = [
+    type Case = (&'static str, Precision, &'static [CovarianceType], (usize, usize, usize), f64);
+    let cases: [Case; 7] = [
         ("path=fused", Precision::F64, &CovarianceType::ALL, (300, 7, 3), 1e-11),
         ("path=fused", Precision::F32, &CovarianceType::ALL, (300, 7, 3), 2e-6),
         ("path=chunked-f64", Precision::F64, &CovarianceType::ALL, (260, 18, 10), 1e-11),
