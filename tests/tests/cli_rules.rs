@@ -144,7 +144,7 @@ fn a_checkpoint_keeps_the_rule() {
 #[test]
 fn a_selection_has_the_prior_in_every_candidate() {
     let folder = Folder::new();
-    folder.write("twice.csv", &format!("a,b\n{}", "0,0\n5,5\n".repeat(20)));
+    folder.write("twice.csv", format!("a,b\n{}", "0,0\n5,5\n".repeat(20)));
     let select = "select twice.csv -k 1..3 --reg-covar 0 --json";
     let plain = folder.gmm(&format!("{select} --prior=none"));
     let failed =

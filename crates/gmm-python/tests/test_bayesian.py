@@ -366,10 +366,10 @@ def test_a_constant_column_gives_a_posterior():
         assert np.isfinite(one.covariances_).all() and np.isfinite(one.lower_bound_)
 
 
-def test_the_parameters_are_scikit_learns_and_five_more():
+def test_the_parameters_are_scikit_learns_and_six_more():
     ours, theirs = BayesianGaussianMixture().get_params(), Original().get_params()
     assert {name: ours[name] for name in theirs} == theirs
-    assert set(ours) - set(theirs) == {"device", "precision", "n_jobs", "init_rows", "callback"}
+    assert set(ours) - set(theirs) == {"device", "precision", "n_jobs", "init_rows", "callback", "moves"}
 
 
 def test_a_fit_leaves_scikit_learns_attributes_and_the_engine():

@@ -61,8 +61,9 @@ def test_the_module_is_stripped_and_of_bounded_size():
     assert ".text" in sections
     assert [name for name in sections if name.startswith((".debug", ".zdebug")) or name == ".symtab"] == []
     # It was 67 MB in 2026, of which 49 MB were uncompressed PTX; the PTX is now smaller and compressed. The code passed 20 MB
-    # with rows beyond memory, statistics, and online fits, and 21 MB with structure, regression, starts and adaptation.
-    assert module().stat().st_size < 40e6 and sections[".text"] < 22e6
+    # with rows beyond memory, statistics, and online fits, 21 MB with structure, regression, starts and adaptation,
+    # and 22 MB with noise and variational Bayes.
+    assert module().stat().st_size < 40e6 and sections[".text"] < 23e6
 
 
 def test_stubs_and_marker_are_there():

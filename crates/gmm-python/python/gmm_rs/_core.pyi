@@ -65,6 +65,7 @@ __all__ = [
     "supervectors",
     "synthetic",
     "table",
+    "top_statistics",
     "tree",
     "tree_of_rows",
     "write_draws",
