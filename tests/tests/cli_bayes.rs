@@ -47,7 +47,7 @@ fn scores_are_predictive_densities_and_labels_those_of_the_fit() {
     // The same mixture without its posterior: tails of a normal distribution.
     let mut plain = folder.json("m.json");
     plain.as_object_mut().unwrap().remove("posterior");
-    folder.write("plain.json", &plain.to_string());
+    folder.write("plain.json", plain.to_string());
     folder.gmm("score plain.json far.csv --per-row -o plain.csv").ok();
     let read = |name: &str| -> Vec<f64> { folder.text(name).lines().skip(1).map(|v| v.parse().unwrap()).collect() };
     let (bayes, plain) = (read("bayes.csv"), read("plain.csv"));
