@@ -1,21 +1,21 @@
 """`BayesianGaussianMixture` with scikit-learn's interface, computed by the engines of this package."""
 
-import functools
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
-from sklearn.base import BaseEstimator, DensityMixin, _fit_context
+from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from gmm_rs import _bayes, _bridge, _convert, _core, _inputs
+from gmm_rs._base import Mixture, count
 from gmm_rs._given import Parameters
 from gmm_rs._place import place
 
 __all__ = ["BayesianGaussianMixture"]
 
 
-class BayesianGaussianMixture(DensityMixin, BaseEstimator):
+class BayesianGaussianMixture(Mixture):
     """Variational Bayesian estimation of a Gaussian mixture, on a multi-core CPU or an NVIDIA GPU.
 
     Parameters, attributes and methods are those of :class:`sklearn.mixture.BayesianGaussianMixture`; from the same
@@ -194,34 +194,16 @@ class BayesianGaussianMixture(DensityMixin, BaseEstimator):
     """
 
     _parameter_constraints: dict = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
-        "tol": [Interval(Real, 0.0, None, closed="left")],
-        "reg_covar": [Interval(Real, 0.0, None, closed="left")],
-        "max_iter": [Interval(Integral, 0, None, closed="left")],
-        "n_init": [Interval(Integral, 1, None, closed="left")],
-        "init_params": [StrOptions(set(_bridge.STARTS))],
+        **Mixture._parameter_constraints,
         "weight_concentration_prior_type": [StrOptions(set(_bayes.FAMILIES))],
         "weight_concentration_prior": [None, Interval(Real, 0.0, None, closed="neither")],
         "mean_precision_prior": [None, Interval(Real, 0.0, None, closed="neither")],
         "mean_prior": [None, "array-like"],
         "degrees_of_freedom_prior": [None, Interval(Real, 0.0, None, closed="neither")],
         "covariance_prior": [None, "array-like", Interval(Real, 0.0, None, closed="neither")],
-        "random_state": ["random_state"],
-        "warm_start": ["boolean"],
-        "verbose": ["verbose"],
-        "verbose_interval": [Interval(Integral, 1, None, closed="left")],
-        "device": [str],
         "precision": [StrOptions({"f32", "f64"}), None],
-        "n_jobs": [Integral, None],
-        "init_rows": [Interval(Integral, 1, None, closed="left"), None],
-        "callback": [callable, None],
         "moves": ["boolean"],
     }
-
-    # As for `GaussianMixture`: no link to a page of scikit-learn.
-    _doc_link_module = "gmm_rs"
-    _doc_link_template = ""
 
     def __init__(
         self,
@@ -273,12 +255,6 @@ class BayesianGaussianMixture(DensityMixin, BaseEstimator):
         self.init_rows = init_rows
         self.callback = callback
         self.moves = moves
-
-    @classmethod
-    @functools.cache
-    def _get_param_names(cls):
-        # scikit-learn inspects the signature on every call.
-        return super()._get_param_names()
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, sample_weight=None):
@@ -337,35 +313,9 @@ class BayesianGaussianMixture(DensityMixin, BaseEstimator):
         _bridge.as_given(self, X)
         return rows
 
-    def predict(self, X):
-        """Predict the component of each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            Rows.
-
-        Returns
-        -------
-        labels : ndarray of shape (n,)
-            Most probable component of each row; the first one if several are equally probable.
-        """
-        return self._predicted(X, "labels")[0]
-
-    def predict_proba(self, X):
-        """Evaluate the probability (responsibility) of each component for each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            Rows.
-
-        Returns
-        -------
-        resp : ndarray of shape (n, k)
-            Probability of each component for each row. Each row sums to 1.
-        """
-        return self._predicted(X, "responsibilities")[0]
+    def _e_step(self):
+        expectation = _bayes.Expectation(self)
+        return expectation, expectation.log_scale
 
     def score_samples(self, X):
         """Compute what scikit-learn calls the log-likelihood of each row.
@@ -383,14 +333,8 @@ class BayesianGaussianMixture(DensityMixin, BaseEstimator):
         log_prob : ndarray of shape (n,)
             Value of each row; ``-inf`` if the density of every component underflows.
         """
-        found, log_scale = self._predicted(X, "log_densities")
+        found, log_scale = self._evaluated(X, "log_densities")
         return found + log_scale
-
-    def _predicted(self, X, what):
-        check_is_fitted(self)
-        rows = _inputs.rows(self, X, reset=False, by_name=True)
-        expectation = _bayes.Expectation(self)
-        return _bridge.predicted(expectation, X, rows, what), expectation.log_scale
 
     def score(self, X, y=None, sample_weight=None):
         """Compute the mean of :meth:`score_samples`.
@@ -411,10 +355,7 @@ class BayesianGaussianMixture(DensityMixin, BaseEstimator):
         log_likelihood : float
             Mean value.
         """
-        check_is_fitted(self)
-        rows = _inputs.rows(self, X, reset=False, by_name=True)
-        expectation = _bayes.Expectation(self)
-        return _bridge.score(expectation, rows, _inputs.weights(sample_weight, rows)) + expectation.log_scale
+        return self._mean_log_density(X, sample_weight)
 
     def predictive_log_density(self, X):
         """Compute the log posterior predictive density of each row.
@@ -437,27 +378,6 @@ class BayesianGaussianMixture(DensityMixin, BaseEstimator):
         rows = _inputs.contiguous(_inputs.on_host(rows, place(self, rows)))
         return _inputs.like(X, _core.posterior_predictive(rows, _bayes.posterior(self), place(self)))
 
-    def sample(self, n_samples=1):
-        """Draw random rows from the mixture of the posterior means.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Number of rows to draw.
-
-        Returns
-        -------
-        X : ndarray of shape (n_samples, d)
-            Rows in random order (scikit-learn sorts them by component).
-
-        y : ndarray of shape (n_samples,)
-            Component of each row.
-        """
-        check_is_fitted(self)
-        n = _count(n_samples, "n_samples")
-        drawn = _core.sample(_bridge.parameters(self), n, _bridge.seed(self.random_state))
-        return tuple(_inputs.like(self.means_, array) for array in drawn)
-
     def sample_posterior(self, n_draws=1):
         """Draw mixtures from the posterior.
 
@@ -473,7 +393,7 @@ class BayesianGaussianMixture(DensityMixin, BaseEstimator):
             `covariances_` after the first axis.
         """
         check_is_fitted(self)
-        n = _count(n_draws, "n_draws")
+        n = count(n_draws, "n_draws")
         drawn = _core.posterior_draws(_bayes.posterior(self), n, _bridge.seed(self.random_state))
         return Parameters(*(np.stack([one[name] for one in drawn]) for name in Parameters._fields))
 
@@ -505,12 +425,6 @@ class BayesianGaussianMixture(DensityMixin, BaseEstimator):
             Its bounds are those of `estimator`, without the constants.
         """
         return _convert.from_sklearn_bayesian(cls, estimator, parameters)
-
-
-def _count(value, name):
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"Invalid value for '{name}': {value!r}. It must be an integer of at least 1.")
-    return int(value)
 
 
 # Users know it by the module that they import it from; pickles and documentation name that.

@@ -1,21 +1,20 @@
 """Mixtures with scikit-learn's interface, computed by the engines of this package."""
 
-import functools
 import math
-from numbers import Integral, Real
+from numbers import Real
 
-from sklearn.base import BaseEstimator, DensityMixin, _fit_context
+from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _core, _inputs, _rules
+from gmm_rs import _bridge, _inputs
+from gmm_rs._base import Mixture
 from gmm_rs._bayesian import BayesianGaussianMixture
 from gmm_rs._convert import from_sklearn, to_sklearn
 
 __all__ = ["BayesianGaussianMixture", "GaussianMixture"]
 
 
-class GaussianMixture(DensityMixin, BaseEstimator):
+class GaussianMixture(Mixture):
     """Gaussian mixture model, fitted by EM on a multi-core CPU or an NVIDIA GPU.
 
     Parameters, attributes and methods are those of :class:`sklearn.mixture.GaussianMixture`, and the same initial
@@ -219,25 +218,11 @@ class GaussianMixture(DensityMixin, BaseEstimator):
     """
 
     _parameter_constraints: dict = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
-        "tol": [Interval(Real, 0.0, None, closed="left")],
-        "reg_covar": [Interval(Real, 0.0, None, closed="left")],
-        "max_iter": [Interval(Integral, 0, None, closed="left")],
-        "n_init": [Interval(Integral, 1, None, closed="left")],
-        "init_params": [StrOptions(set(_bridge.STARTS))],
+        **Mixture._parameter_constraints,
         "weights_init": ["array-like", None],
         "means_init": ["array-like", None],
         "precisions_init": ["array-like", None],
-        "random_state": ["random_state"],
-        "warm_start": ["boolean"],
-        "verbose": ["verbose"],
-        "verbose_interval": [Interval(Integral, 1, None, closed="left")],
-        "device": [str],
         "precision": [StrOptions({"f32", "f64", "fast"}), None],
-        "n_jobs": [Integral, None],
-        "init_rows": [Interval(Integral, 1, None, closed="left"), None],
-        "callback": [callable, None],
         "prior": [StrOptions({"conjugate"}), dict, None],
         "floor": [Interval(Real, 0.0, None, closed="left")],
         "floor_relative": [Interval(Real, 0.0, None, closed="left")],
@@ -250,11 +235,6 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         "noise": [StrOptions({"auto"}), Interval(Real, 0.0, 1.0, closed="neither"), "array-like", None],
         "noise_volume": [Interval(Real, 0.0, None, closed="neither"), None],
     }
-
-    # The documentation link in scikit-learn's HTML representation. This project's pages have no public address, and
-    # scikit-learn's page describes another class: no link.
-    _doc_link_module = "gmm_rs"
-    _doc_link_template = ""
 
     def __init__(
         self,
@@ -320,12 +300,6 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         self.shared_covariances = shared_covariances
         self.noise = noise
         self.noise_volume = noise_volume
-
-    @classmethod
-    @functools.cache
-    def _get_param_names(cls):
-        # scikit-learn inspects the signature on every call.
-        return super()._get_param_names()
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, sample_weight=None):
@@ -420,41 +394,6 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         _bridge.as_given(self, X)
         return rows
 
-    def predict(self, X):
-        """Predict the component of each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            Rows.
-
-        Returns
-        -------
-        labels : ndarray of shape (n,)
-            Most probable component of each row, the first one if several are equally probable; -1 for noise.
-        """
-        check_is_fitted(self)
-        rows = _inputs.rows(self, X, reset=False, by_name=True)
-        return _bridge.predicted(self, X, rows, "labels")
-
-    def predict_proba(self, X):
-        """Evaluate the probability (responsibility) of each component for each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            Rows.
-
-        Returns
-        -------
-        resp : ndarray of shape (n, k)
-            Probability of each component for each row. Each row sums to 1. After a fit with `noise` there is a further
-            column, the last, for the noise.
-        """
-        check_is_fitted(self)
-        rows = _inputs.rows(self, X, reset=False, by_name=True)
-        return _bridge.predicted(self, X, rows, "responsibilities")
-
     def score_samples(self, X):
         """Compute the log density of each row.
 
@@ -468,9 +407,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         log_prob : ndarray of shape (n,)
             Log density of each row; ``-inf`` if the density of every component underflows.
         """
-        check_is_fitted(self)
-        rows = _inputs.rows(self, X, reset=False, by_name=True)
-        return _bridge.predicted(self, X, rows, "log_densities")
+        return self._evaluated(X, "log_densities")[0]
 
     def score(self, X, y=None, sample_weight=None):
         """Compute the mean log density of the rows.
@@ -491,32 +428,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
         log_likelihood : float
             Mean log density.
         """
-        check_is_fitted(self)
-        X = _inputs.rows(self, X, reset=False, by_name=True)
-        return _bridge.score(self, X, _inputs.weights(sample_weight, X))
-
-    def sample(self, n_samples=1):
-        """Draw random rows from the mixture.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Number of rows to draw.
-
-        Returns
-        -------
-        X : ndarray of shape (n_samples, d)
-            Rows in random order (scikit-learn sorts them by component).
-
-        y : ndarray of shape (n_samples,)
-            Component of each row; -1 for noise.
-        """
-        check_is_fitted(self)
-        if not isinstance(n_samples, Integral) or isinstance(n_samples, bool) or n_samples < 1:
-            raise ValueError(f"Invalid value for 'n_samples': {n_samples!r}. It must be an integer of at least 1.")
-        seed, noise = _bridge.seed(self.random_state), _rules.noise_of(self)
-        drawn = _core.sample(_bridge.parameters(self), int(n_samples), seed, noise)
-        return tuple(_inputs.like(self.means_, array) for array in drawn)
+        return self._mean_log_density(X, sample_weight)
 
     def bic(self, X):
         """Compute the Bayesian information criterion (BIC) on `X`; lower is better.
