@@ -87,3 +87,23 @@ fn options_that_do_not_fit_are_refused() {
         assert!(found.code == Some(2) && found.stderr.contains("--bayes"), "{options}: {}", found.stderr);
     }
 }
+
+#[test]
+fn the_highest_bound_chooses_among_fits() {
+    let folder = Folder::new();
+    let select = |options: &str| format!("select {} {options}", data("old_faithful.csv"));
+    let options = "-k 1..4 --covariance full,diag --bayes dirichlet --criterion bound --n-init 3 --max-iter 500";
+    let found = folder.gmm(&select(&format!("{options} --json -o m.json"))).ok();
+    let found: Value = serde_json::from_str(&found.stdout).unwrap();
+    let bound = |candidate: &Value| candidate["lower_bound"].as_f64().unwrap();
+    let candidates = found["candidates"].as_array().unwrap();
+    let highest = candidates.iter().map(bound).fold(f64::NEG_INFINITY, f64::max);
+    let is_best = |one: &&Value| ["n_components", "covariance_type"].iter().all(|key| one[key] == found["best"][key]);
+    assert_eq!(candidates.iter().find(is_best).map(bound), Some(highest));
+    let model = folder.json("m.json");
+    assert_eq!(model["fit"]["lower_bound"].as_f64(), Some(highest));
+    assert_eq!(model["posterior"]["weight_prior"], "dirichlet");
+    let text = folder.gmm(&select(options)).ok().stdout;
+    assert!(text.lines().filter(|line| line.starts_with("lower bound")).count() == 8, "{text}");
+    folder.refuses(&select("-k 1..2 --criterion bound -o x.json"), 2, &["--criterion bound needs --bayes"]);
+}

@@ -1,6 +1,6 @@
 //! `gmm fit`: fits a mixture to rows.
 
-mod bayes;
+pub(crate) mod bayes;
 mod online;
 pub(crate) mod rule;
 
@@ -76,12 +76,12 @@ pub(crate) struct FitArgs {
     #[arg(long)]
     require_convergence: bool,
     /// Save the state of the fit to this model file every three seconds, on Ctrl-C, and at the end
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "moves")]
     checkpoint: Option<PathBuf>,
     /// Continue the fit that wrote this checkpoint, and save to it again. The result is that of an uninterrupted fit:
     /// on the CPU to the bit, on a GPU within rounding. Options that are left out are those of the checkpoint.
     /// --max-iter and --tol may change, --n-init may grow, and output options are free
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "moves")]
     resume: Option<PathBuf>,
     /// Column with the known component of each row, from 0; -1 where it is not known. Labelled rows keep their component
     #[arg(long, value_name = "COLUMN", help_heading = "Beyond maximum likelihood")]
@@ -92,7 +92,7 @@ pub(crate) struct FitArgs {
     online: OnlineArgs,
     /// After EM, split one component and merge two others, and keep the result if its mean log-likelihood is higher by
     /// more than --tol, until no candidate is (SMEM; Ueda et al. 2000)
-    #[arg(long, conflicts_with_all = ["checkpoint", "resume", "online"])]
+    #[arg(long, conflicts_with_all = ["checkpoint", "resume", "online", "bayes"])]
     split_merge: bool,
     /// Write the model to a .json or .safetensors file; - is JSON on standard output
     #[arg(short, long, value_name = "MODEL")]

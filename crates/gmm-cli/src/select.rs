@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::args::{self, EmArgs, EngineArgs, InputArgs};
 use crate::exit::Failure;
+use crate::fit::bayes::BayesArgs;
 use crate::fit::rule::{NoiseArgs, ObjectiveArgs};
 use crate::interrupt::{self, Hold};
 use crate::opening::{self, Opening};
@@ -44,8 +45,9 @@ pub(crate) struct SelectArgs {
     /// Covariance types to compare
     #[arg(long, value_name = "KIND,..", default_value = "full", value_delimiter = ',', value_parser = args::covariance())]
     covariance: Vec<CovarianceType>,
-    /// What decides: a criterion, of which lower is better (bic, aic, icl, or icl-labels, which is mclust's ICL), or
-    /// blrt, bootstrap likelihood-ratio tests of each number of components against the next
+    /// What decides: a criterion, of which lower is better (bic, aic, icl, or icl-labels, which is mclust's ICL),
+    /// blrt, bootstrap likelihood-ratio tests of each number of components against the next, or bound, the highest lower
+    /// bound of the log evidence, with --bayes
     #[arg(long, value_name = "WORD", default_value = "bic", value_parser = args::words::<Choice>(&Choice::WORDS))]
     criterion: Choice,
     /// Number of data sets drawn for each test of blrt
@@ -64,6 +66,8 @@ pub(crate) struct SelectArgs {
     objective: ObjectiveArgs,
     #[command(flatten)]
     noise: NoiseArgs,
+    #[command(flatten)]
+    bayes: BayesArgs,
     #[command(flatten)]
     em: EmArgs,
     #[command(flatten)]
@@ -103,7 +107,12 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     args.criterion.check(&components, &args.covariance)?;
     let mut options = fit::em_options(&args.em, &args.engine, components[0]);
     options.init = args.init.clone();
-    options.rule = FitRule { noise: args.noise.options()?, ..args.objective.rule() };
+    options.covariance_type = args.covariance[0];
+    let bayes = args.bayes.options(options.covariance_type)?;
+    options.rule = FitRule { noise: args.noise.options()?, bayes, ..args.objective.rule() };
+    if args.criterion == Choice::Bound && options.rule.bayes.is_none() {
+        return Err(Failure::Usage("--criterion bound needs --bayes, whose fits have a bound".to_owned()).into());
+    }
     options.validate()?;
     let work = |shape, precision| {
         let (components, options) = (&components, &options);
@@ -181,8 +190,9 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         let Candidate { outcome, .. } = candidates.swap_remove(at);
         let Ok(found) = outcome else { unreachable!("the best candidate has a fit") };
         let feature_names = data.names().map(<[String]>::to_vec);
-        let (fit, storage, noise) = (Some(found.summary), Some(found.storage), found.noise);
-        let model = ModelFile { feature_names, fit, storage, noise, ..ModelFile::from(found.mixture) };
+        let Fit { mixture, summary, storage, noise, posterior, .. } = found;
+        let (fit, storage) = (Some(summary), Some(storage));
+        let model = ModelFile { feature_names, fit, storage, noise, posterior, ..ModelFile::from(mixture) };
         output::write_model(path, &model)?;
     }
     match &args.output {
@@ -307,6 +317,11 @@ fn decision(candidates: &[Candidate], chosen: &Chosen) -> String {
     let values = chosen.labels_icl.iter().zip(candidates).map(|(value, Candidate { k, kind, .. })| {
         format!("ICL by labels  {k:>5}  {kind:<10}{:>16}\n", render::fixed(*value))
     });
+    let bound = |Candidate { k, kind, outcome }: &Candidate| {
+        let bound = outcome.as_ref().ok()?.summary.lower_bound?;
+        Some(format!("lower bound    {k:>5}  {kind:<10}{:>16}\n", render::fixed(bound)))
+    };
+    let bounds = candidates.iter().filter_map(bound);
     let tests = chosen.tests.iter().zip(candidates.windows(2)).map(|(test, two)| {
         let (statistic, drawn) = (render::fixed(test.statistic), test.replicates.len());
         format!(
@@ -314,7 +329,7 @@ fn decision(candidates: &[Candidate], chosen: &Chosen) -> String {
             test.k, two[1].k, test.p_value
         )
     });
-    values.chain(tests).collect()
+    values.chain(bounds).chain(tests).collect()
 }
 
 fn as_json(candidates: &[Candidate], chosen: &Chosen, args: &SelectArgs) -> Value {

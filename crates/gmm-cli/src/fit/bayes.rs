@@ -1,4 +1,4 @@
-//! Options of `gmm fit` for variational Bayes.
+//! Options of `gmm fit` and `gmm select` for variational Bayes.
 
 use clap::Args;
 use gmm_host::{BayesOptions, WeightFamily};
@@ -20,7 +20,6 @@ pub(crate) struct BayesArgs {
         value_name = "dp|dirichlet",
         value_parser = ["dp", "dirichlet"],
         hide_possible_values = true,
-        conflicts_with_all = ["online", "split_merge"],
         help_heading = "Variational Bayes"
     )]
     bayes: Option<String>,
@@ -55,7 +54,7 @@ pub(crate) struct BayesArgs {
     )]
     scale: Option<Vec<f64>>,
     /// After the iterations reorder, merge, delete and add components as long as that raises the lower bound
-    #[arg(long, requires = "bayes", conflicts_with_all = ["checkpoint", "resume"], help_heading = "Variational Bayes")]
+    #[arg(long, requires = "bayes", help_heading = "Variational Bayes")]
     moves: bool,
 }
 
@@ -64,7 +63,7 @@ impl BayesArgs {
     ///
     /// # Errors
     /// [`Failure::Usage`] if spherical covariances get several scales.
-    pub(super) fn options(&self, kind: CovarianceType) -> Result<Option<BayesOptions>, Failure> {
+    pub(crate) fn options(&self, kind: CovarianceType) -> Result<Option<BayesOptions>, Failure> {
         let weights = match self.bayes.as_deref() {
             None => return Ok(None),
             Some("dirichlet") => WeightFamily::Dirichlet,

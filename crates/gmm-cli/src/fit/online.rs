@@ -18,7 +18,7 @@ pub(crate) struct OnlineArgs {
     /// Fit by online EM: a step after each batch of rows, in memory on the device for one batch
     #[arg(
         long,
-        conflicts_with_all = ["max_iter", "checkpoint", "resume", "autotune"],
+        conflicts_with_all = ["max_iter", "checkpoint", "resume", "autotune", "bayes"],
         help_heading = "Online EM"
     )]
     pub(crate) online: bool,

@@ -155,7 +155,7 @@ impl FitRule {
                 return refuse(
                     "bayes",
                     "on".to_owned(),
-                    "used without prior, floors, dropping, fixed and shared parts",
+                    "used without prior, floors, dropping, fixed and shared parts, noise",
                 );
             }
         }

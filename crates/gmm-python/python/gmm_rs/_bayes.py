@@ -99,7 +99,7 @@ def _prior(model, d):
         "mean_precision": model.mean_precision_prior,
         "degrees_of_freedom": freedom,
         "scale": _scale(model, d),
-        "moves": bool(model.moves),
+        "moves": bool(getattr(model, "moves", False)),
     }
 
 
