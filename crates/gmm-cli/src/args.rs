@@ -73,7 +73,7 @@ pub(crate) enum Command {
     Matmul(matmul::MatmulArgs),
     Sample(sample::SampleArgs),
     Generate(generate::GenerateArgs),
-    Select(select::SelectArgs),
+    Select(Box<select::SelectArgs>),
     Merge(merge::MergeArgs),
     Split(split::SplitArgs),
     Distance(distance::DistanceArgs),
