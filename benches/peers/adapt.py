@@ -41,7 +41,7 @@ def selected(log, top):
 
 
 def numpy_adapt(X, background, means, top):
-    """Two products of matrices; scattered additions of the few responsibilities took longer than the second."""
+    """Two products of matrices, over the responsibilities of all components."""
     constant, matrix = background
     rows = features(X)
     log = rows @ matrix

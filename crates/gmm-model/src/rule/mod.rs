@@ -59,7 +59,8 @@ impl FixedParts {
     }
 }
 
-/// The limits below which a component is dropped. At least one component stays: the one of largest count.
+/// The limits below which a component is dropped. At least one component stays: the one of largest count
+/// (in Kaldi the last by index).
 ///
 /// Source: Kaldi's `MleDiagGmmOptions` (`--min-gaussian-occupancy`, `--min-gaussian-weight`,
 /// `--remove-low-count-gaussians`), whose values are the default.
