@@ -41,7 +41,7 @@ def selected(log, top):
 
 
 def numpy_adapt(X, background, means, top):
-    """Two products of matrices, over the responsibilities of all components."""
+    """Two products of matrices; the responsibilities of the other components are 0."""
     constant, matrix = background
     rows = features(X)
     log = rows @ matrix
