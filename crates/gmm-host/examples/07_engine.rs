@@ -63,7 +63,7 @@ impl OwnPasses for Rows {
                 out[i] = log_density;
             }
             if let Some(out) = &mut want.responsibilities {
-                out[i * k..][..k].iter_mut().zip(&r).for_each(|(out, r)| *out = *r);
+                r.iter().enumerate().for_each(|(c, r)| out.set(i * k + c, *r));
             }
             if let Some(out) = &mut want.labels {
                 out[i] = reference::argmax(r.view()) as u32;

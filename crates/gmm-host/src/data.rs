@@ -3,7 +3,7 @@
 use gmm_model::{Dataset, Matrix, Precision};
 use ndarray::{Array2, ArrayView2, Axis};
 
-use crate::{DeviceData, Engine, Error, Resident};
+use crate::{DeviceData, Engine, Error, Evaluate, Evaluation, Resident};
 
 /// A checked data set, in host or GPU memory. Functions that accept `impl Into<Data>` accept `&Dataset` and
 /// `&DeviceData`.
@@ -105,6 +105,28 @@ impl<'a> Data<'a> {
             Self::Host(data) => data.without_absent_rows().map(Present::Host),
             Self::Device(data) => data.without_absent_rows().map(Present::Device),
         }
+    }
+
+    /// Evaluates the rows once, about `shift`.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load); those of `work`. What `work` has written by then has no meaning.
+    pub(crate) fn evaluate(
+        self,
+        engine: &dyn Engine,
+        precision: Precision,
+        shift: &[f64],
+        work: &mut dyn FnMut(&mut dyn Evaluate) -> Result<Evaluation, Error>,
+    ) -> Result<Evaluation, Error> {
+        let (Self::Device(data), Some(input)) = (self, engine.device_input()) else {
+            return work(self.load(engine, precision, shift, None)?.as_mut());
+        };
+        let found = input.evaluate_there(data, precision, shift, work)?;
+        if !found.log_likelihood.is_finite() {
+            // Far rows, or rows that are not finite: loading them tells.
+            drop(self.load(engine, precision, shift, None)?);
+        }
+        Ok(found)
     }
 
     /// Loads the rows on an engine. For rows on a GPU this also checks that all are finite and, given a `limit`, that

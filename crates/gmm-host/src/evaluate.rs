@@ -42,7 +42,10 @@ pub fn score<'a>(
     data: impl Into<Data<'a>>,
     precision: Precision,
 ) -> Result<Evaluation, Error> {
-    load(engine, mixture, data, precision)?.evaluate(mixture, EvaluateOptions::default())
+    let data = data.into();
+    check(engine, mixture.n_features(), data, precision)?;
+    let (at, precision) = place(mixture, precision);
+    data.evaluate(engine, precision, &at, &mut |rows| rows.evaluate(mixture, EvaluateOptions::default()))
 }
 
 /// Responsibilities, `(n, k)`; each row sums to 1.
@@ -67,10 +70,12 @@ pub fn responsibilities(
 pub fn responsibilities_of(rows: &mut dyn Resident, mixture: &Mixture) -> Result<Array2<f64>, Error> {
     let shape = (rows.dim().0, mixture.n_components());
     check_room(shape.0, shape.1)?;
-    let mut out = Array2::zeros(shape);
-    let slots = out.as_slice_mut().expect("row-major");
-    rows.evaluate(mixture, EvaluateOptions { responsibilities: Some(slots), ..EvaluateOptions::default() })?;
-    Ok(out)
+    let mut out = memory::zeros::<f64>(shape.0 * shape.1);
+    rows.evaluate(
+        mixture,
+        EvaluateOptions { responsibilities: Some((&mut out).into()), ..EvaluateOptions::default() },
+    )?;
+    Ok(Array2::from_shape_vec(shape, out).expect("n*k numbers"))
 }
 
 fn check_room(n: usize, k: usize) -> Result<(), Error> {
@@ -116,15 +121,17 @@ pub fn precisions<'a>(
     mut want: EvaluateOptions<'_>,
 ) -> Result<Evaluation, Error> {
     let data = data.into();
-    crate::engine::check_features(data.dim().1, mixture.n_features())?;
-    shift::check_weights(data, engine.precision(precision))?;
+    check(engine, mixture.n_features(), data, precision)?;
     let shift = shift::of_precisions(mixture, data.precision(), precision);
     if let Data::Host(rows) = data
         && let Some(found) = engine.evaluate_few(rows, precision, &shift, mixture, &mut want)?
     {
         return Ok(found);
     }
-    data.load(engine, precision, &shift, None)?.evaluate_precisions(mixture, want)
+    let mut want = Some(want);
+    data.evaluate(engine, precision, &shift, &mut |rows| {
+        rows.evaluate_precisions(mixture, want.take().expect("one evaluation"))
+    })
 }
 
 /// As [`precisions`], of rows on a GPU, with results that stay there.
@@ -144,9 +151,8 @@ pub unsafe fn precisions_there(
     let data = Data::from(data);
     crate::engine::check_features(data.dim().1, mixture.n_features())?;
     let shift = shift::of_precisions(mixture, data.precision(), precision);
-    let mut rows = data.load(engine, precision, &shift, None)?;
     // SAFETY: the caller upholds `# Safety`.
-    unsafe { rows.evaluate_there(mixture, out) }
+    data.evaluate(engine, precision, &shift, &mut |rows| unsafe { rows.evaluate_there(mixture, out) })
 }
 
 /// Errors if the data's columns differ in name or order from those that the mixture was fitted to. Passes if either has
@@ -176,9 +182,19 @@ pub fn load<'a>(
     precision: Precision,
 ) -> Result<Box<dyn Resident>, Error> {
     let data = data.into();
-    crate::engine::check_features(data.dim().1, mixture.n_features())?;
-    shift::check_weights(data, engine.precision(precision))?;
+    check(engine, mixture.n_features(), data, precision)?;
+    let (at, precision) = place(mixture, precision);
+    data.load(engine, precision, &at, None)
+}
+
+fn check(engine: &dyn Engine, columns: usize, data: Data<'_>, precision: Precision) -> Result<(), Error> {
+    crate::engine::check_features(data.dim().1, columns)?;
+    shift::check_weights(data, engine.precision(precision))
+}
+
+/// The shift and the precision for evaluations of rows under `mixture`: see [`load`].
+fn place(mixture: &Mixture, precision: Precision) -> (Vec<f64>, Precision) {
     let at = shift::of_mixture(mixture);
     let precision = if shift::is_felt(mixture, &at, precision) { Precision::F64 } else { precision };
-    data.load(engine, precision, &at, None)
+    (at, precision)
 }

@@ -79,7 +79,7 @@ pub use device::{Device, Opened, Ordinals};
 pub use em::{EmOptions, EmRun, Iteration, Observer, OnDevice, run as run_em};
 pub use engine::{
     ComponentColumns, DISTANCE_ROWS, DeviceInput, Engine, Evaluate, EvaluateOptions, Evaluation, FillResponsibilities,
-    Inherit, OwnPasses, Passes, Resident, Seeding,
+    FloatsMut, Inherit, OwnPasses, Passes, Resident, Seeding,
 };
 pub use error::Error;
 pub use fast::{FastLoss, loss as fast_loss};

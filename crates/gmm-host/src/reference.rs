@@ -188,7 +188,7 @@ impl ReferenceRows {
                 slot[i] = log_density;
             }
             if let Some(slot) = &mut want.responsibilities {
-                slot[i * k..][..k].copy_from_slice(r.as_slice().expect("contiguous"));
+                r.iter().enumerate().for_each(|(c, r)| slot.set(i * k + c, *r));
             }
             if let Some(slot) = &mut want.labels {
                 slot[i] = reference::argmax(r.view()) as u32;

@@ -141,6 +141,20 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> DeviceInput for Wrapped<'_,
         let rows = self.input()?.load_there(data, precision, shift, limit)?;
         Ok(Box::new(Rows { rows, hooks: (self.hooks)() }))
     }
+
+    fn evaluate_there(
+        &self,
+        data: &DeviceData,
+        precision: Precision,
+        shift: &[f64],
+        work: &mut dyn FnMut(&mut dyn Evaluate) -> Result<Evaluation, Error>,
+    ) -> Result<Evaluation, Error> {
+        let mut hooks = (self.hooks)();
+        self.input()?.evaluate_there(data, precision, shift, &mut |rows| {
+            hooks.before()?;
+            work(rows)
+        })
+    }
 }
 
 struct Rows<H> {

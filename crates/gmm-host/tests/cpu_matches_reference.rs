@@ -61,7 +61,7 @@ fn evaluate(
         let (mut densities, mut r, mut labels) = (vec![f64::NAN; n], vec![f64::NAN; n * k], vec![u32::MAX; n]);
         let wanted = EvaluateOptions {
             log_densities: Some(&mut densities),
-            responsibilities: Some(&mut r),
+            responsibilities: Some((&mut r).into()),
             labels: Some(&mut labels),
         };
         let totals = rows.evaluate(mixture, wanted).unwrap();
@@ -215,7 +215,7 @@ fn rows_beyond_the_range_of_squares_have_density_zero_and_the_prior_as_posterior
             let (mut densities, mut r, mut labels) = (vec![0.0; 20], vec![0.0; 60], vec![9; 20]);
             let want = EvaluateOptions {
                 log_densities: Some(&mut densities),
-                responsibilities: Some(&mut r),
+                responsibilities: Some((&mut r).into()),
                 labels: Some(&mut labels),
             };
             let totals = loaded.evaluate(&mixture, want).unwrap();

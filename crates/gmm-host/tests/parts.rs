@@ -137,7 +137,7 @@ fn outputs(rows: &mut dyn Resident, mixture: &Mixture) -> Vec<f64> {
     let (mut densities, mut responsibilities, mut labels) = (vec![0.0; n], vec![0.0; n * K], vec![0; n]);
     let want = EvaluateOptions {
         log_densities: Some(&mut densities),
-        responsibilities: Some(&mut responsibilities),
+        responsibilities: Some((&mut responsibilities).into()),
         labels: Some(&mut labels),
     };
     let totals = rows.evaluate(mixture, want).unwrap();

@@ -100,7 +100,7 @@ fn found(
     let (mut densities, mut r, mut labels) = (vec![f64::NAN; n], vec![f64::NAN; n * k], vec![u32::MAX; n]);
     let want = EvaluateOptions {
         log_densities: Some(&mut densities),
-        responsibilities: Some(&mut r),
+        responsibilities: Some((&mut r).into()),
         labels: Some(&mut labels),
     };
     let totals = run(want)?;

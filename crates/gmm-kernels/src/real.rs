@@ -2,7 +2,7 @@
 
 use core::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 
-use crate::device::{warp, words};
+use crate::device::{store4, warp, words};
 use crate::math;
 
 /// `f32` or `f64`: the type in which rows are stored and products computed. Sums over rows are `f64` for both.
@@ -64,6 +64,11 @@ pub trait Real:
     /// # Safety
     /// The four values must lie in a live allocation.
     unsafe fn global_load4(p: *const Self) -> [Self; 4];
+    /// Writes four values to global memory, 16-byte aligned.
+    ///
+    /// # Safety
+    /// As for [`store`](crate::device::store), of all four.
+    unsafe fn global_store4(p: *mut Self, values: [Self; 4]);
 }
 
 impl Real for f32 {
@@ -130,6 +135,11 @@ impl Real for f32 {
     unsafe fn global_load4(p: *const Self) -> [Self; 4] {
         // SAFETY: the caller upholds `# Safety`: the 16 bytes at `p` are live and aligned.
         unsafe { words::global_load_u32x4(p.cast()) }.map(Self::from_bits)
+    }
+    #[inline(always)]
+    unsafe fn global_store4(p: *mut Self, values: [Self; 4]) {
+        // SAFETY: the caller upholds `# Safety`.
+        unsafe { store4(p.cast(), 0, values.map(Self::to_bits)) };
     }
 }
 
@@ -208,5 +218,16 @@ impl Real for f64 {
         let ([a, b], [c, d]) =
             unsafe { (words::global_load_u64x2(p.cast()), words::global_load_u64x2(p.wrapping_add(2).cast())) };
         [a, b, c, d].map(Self::from_bits)
+    }
+    #[inline(always)]
+    unsafe fn global_store4(p: *mut Self, values: [Self; 4]) {
+        let words = values.map(Self::to_bits);
+        let half =
+            |i: usize| [words[i] as u32, (words[i] >> 32) as u32, words[i + 1] as u32, (words[i + 1] >> 32) as u32];
+        // SAFETY: the caller upholds `# Safety`.
+        unsafe {
+            store4(p.cast(), 0, half(0));
+            store4(p.cast(), 4, half(2));
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! of rows of a tiled matrix.
 //!
 //! A block that transposes takes 32 rows and, one after another, groups of 32 columns: each warp reads along one side
-//! and writes along the other.
+//! and writes along the other. If there are fewer columns, the lanes go on in the next rows.
 
 use crate::device::{self, Shared, WARP, thread};
 use crate::layout::{TILE_ROWS, tiled_index, tiles};
@@ -88,34 +88,54 @@ fn no_shared<T: Real>(_: &Pick<T>) -> u64 {
 #[inline(always)]
 fn transpose<T: Real>(n: u64, columns: u32, rows_first: bool, get: impl Fn(u64, u32) -> T, put: impl Fn(u64, u32, T)) {
     let shared = Shared::<T>::at(0);
-    let (lane, warp) = (thread::thread_idx_x() % WARP, thread::thread_idx_x() / WARP);
     let pieces = tiles(n) * (TILE_ROWS / WARP) as u64;
     let mut piece = thread::block_idx_x() as u64;
     while piece < pieces {
         let row = piece * WARP as u64;
         let mut column = 0;
         while column < columns {
-            let mut line = warp;
-            while line < WARP {
-                let (r, c) = if rows_first { (lane, line) } else { (line, lane) };
-                if column + c < columns {
-                    shared.store(r * STRIDE + c, get(row + r as u64, column + c));
-                }
-                line += THREADS / WARP;
+            let width = if columns - column < WARP { columns - column } else { WARP };
+            let get = |r: u32, c: u32| shared.store(r * STRIDE + c, get(row + r as u64, column + c));
+            let put = |r: u32, c: u32| put(row + r as u64, column + c, shared.load(r * STRIDE + c));
+            if rows_first {
+                along_rows(width, get)
+            } else {
+                along_columns(width, get)
             }
             thread::sync_threads();
-            let mut line = warp;
-            while line < WARP {
-                let (r, c) = if rows_first { (line, lane) } else { (lane, line) };
-                if column + c < columns {
-                    put(row + r as u64, column + c, shared.load(r * STRIDE + c));
-                }
-                line += THREADS / WARP;
+            if rows_first {
+                along_columns(width, put)
+            } else {
+                along_rows(width, put)
             }
             thread::sync_threads();
             column += WARP;
         }
         piece += thread::grid_dim_x() as u64;
+    }
+}
+
+/// Visits the `(row, column)` of 32 rows of `width` columns, the lanes along rows.
+#[inline(always)]
+fn along_rows(width: u32, visit: impl Fn(u32, u32)) {
+    let mut column = thread::thread_idx_x() / WARP;
+    while column < width {
+        visit(thread::thread_idx_x() % WARP, column);
+        column += THREADS / WARP;
+    }
+}
+
+/// As [`along_rows`], the lanes along columns; if there are fewer columns than lanes, along several rows.
+#[inline(always)]
+fn along_columns(width: u32, visit: impl Fn(u32, u32)) {
+    let (rows, columns) = (THREADS / width, THREADS % width);
+    let (mut row, mut column) = (thread::thread_idx_x() / width, thread::thread_idx_x() % width);
+    while row < WARP {
+        visit(row, column);
+        (row, column) = (row + rows, column + columns);
+        if column >= width {
+            (row, column) = (row + 1, column - width);
+        }
     }
 }
 

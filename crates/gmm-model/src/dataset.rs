@@ -43,13 +43,21 @@ impl Dataset {
     /// # Errors
     /// [`DataError::Empty`], or [`DataError::NotFinite`] with the first row and column.
     pub fn new(rows: impl Into<Matrix>) -> Result<Self, DataError> {
+        let data = Self::unread(rows)?;
+        data.check_finite()?;
+        Ok(data)
+    }
+
+    /// As [`new`](Self::new), without a look at the values: for callers that call [`check_finite`](Self::check_finite)
+    /// later, or find out otherwise. Rows that are not finite give results without meaning.
+    ///
+    /// # Errors
+    /// [`DataError::Empty`].
+    pub fn unread(rows: impl Into<Matrix>) -> Result<Self, DataError> {
         let rows = rows.into();
         let (n, d) = rows.dim();
         if n == 0 || d == 0 {
             return Err(DataError::Empty { n, d });
-        }
-        if let Some((row, column, value)) = rows.first_not_finite() {
-            return Err(DataError::NotFinite { row, column, value });
         }
         // Engines may then keep the rows without a copy.
         Ok(Self {
@@ -60,6 +68,17 @@ impl Dataset {
             in_place: false,
             present: None,
         })
+    }
+
+    /// Errors if a value is NaN or infinite. Cost: one pass.
+    ///
+    /// # Errors
+    /// [`DataError::NotFinite`] with the first row and column.
+    pub fn check_finite(&self) -> Result<(), DataError> {
+        match self.rows.first_not_finite() {
+            Some((row, column, value)) => Err(DataError::NotFinite { row, column, value }),
+            None => Ok(()),
+        }
     }
 
     /// Attaches row weights, `(n,)`.

@@ -1,9 +1,10 @@
 //! Evaluation of a mixture on rows: log densities, responsibilities, labels and totals.
 
-use gmm_host::{Data, DeviceOutputs, Error, EvaluateOptions, Evaluation, Work, evaluate, memory};
+use bytemuck::Zeroable;
+use gmm_host::{Data, DeviceOutputs, Error, EvaluateOptions, Evaluation, FloatsMut, Work, evaluate, memory};
 use gmm_model::Precision;
 use ndarray::{Array1, Array2};
-use numpy::{IntoPyArray, PyArray1, PyArray2, PyReadonlyArray1};
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use rayon::prelude::*;
 
@@ -17,6 +18,9 @@ use crate::supervise::supervise;
 /// Work with fewer rows × components × columns than this ends before it could be interrupted, so it runs unsupervised.
 pub(crate) const SHORT: usize = 1 << 22;
 
+/// Rows of fewer values are checked before they are evaluated, also on a GPU.
+const LATE: usize = 1 << 22;
+
 /// Log density of each row, `(n,)`.
 #[pyfunction]
 pub(crate) fn log_densities<'py>(
@@ -26,7 +30,7 @@ pub(crate) fn log_densities<'py>(
     place: Execution,
 ) -> PyResult<Bound<'py, PyArray1<f64>>> {
     let found = on(py, Rows::new(rows, None)?, parameters, place, |(n, _), evaluate| {
-        let mut out = vec![0.0; n];
+        let mut out = memory::zeros::<f64>(n);
         evaluate(EvaluateOptions { log_densities: Some(&mut out), ..EvaluateOptions::default() })?;
         Ok(Array1::from_vec(out))
     })?;
@@ -87,21 +91,30 @@ const fn wider(rows: Precision, parameters: Precision) -> Precision {
     }
 }
 
-/// Responsibilities, `(n, k)`; each row sums to 1.
+/// Responsibilities, `(n, k)`; each row sums to 1. Of float32 if `single`, else of float64.
 #[pyfunction]
 pub(crate) fn responsibilities<'py>(
     py: Python<'py>,
     rows: &Bound<'py, PyAny>,
     parameters: Parameters,
     place: Execution,
-) -> PyResult<Bound<'py, PyArray2<f64>>> {
-    let found = on(py, Rows::new(rows, None)?, parameters, place, |(n, k), evaluate| {
-        memory::check("the responsibilities", 8 * n as u128 * k as u128)?;
-        let mut out = vec![0.0; n * k];
-        evaluate(EvaluateOptions { responsibilities: Some(&mut out), ..EvaluateOptions::default() })?;
-        Ok(Array2::from_shape_vec((n, k), out).expect("k of each row"))
-    })?;
-    Ok(found.into_pyarray(py))
+    single: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let rows = Rows::new(rows, None)?;
+    Ok(match single {
+        true => on(py, rows, parameters, place, responsibilities_of::<f32>)?.into_pyarray(py).into_any(),
+        false => on(py, rows, parameters, place, responsibilities_of::<f64>)?.into_pyarray(py).into_any(),
+    })
+}
+
+fn responsibilities_of<S: Zeroable>((n, k): (usize, usize), evaluate: &mut Evaluate<'_>) -> Result<Array2<S>, Error>
+where
+    for<'a> FloatsMut<'a>: From<&'a mut Vec<S>>,
+{
+    memory::check("the responsibilities", size_of::<S>() as u128 * n as u128 * k as u128)?;
+    let mut out = memory::zeros::<S>(n * k);
+    evaluate(EvaluateOptions { responsibilities: Some((&mut out).into()), ..EvaluateOptions::default() })?;
+    Ok(Array2::from_shape_vec((n, k), out).expect("k of each row"))
 }
 
 /// Component of largest responsibility of each row, `(n,)` of int64.
@@ -116,14 +129,14 @@ pub(crate) fn labels<'py>(
     const PIECE: usize = 1 << 18;
     let threads = place.threads;
     let found = on(py, Rows::new(rows, None)?, parameters, place, |(n, _), evaluate| {
-        let mut out = vec![0_u32; n];
+        let mut out = memory::zeros::<u32>(n);
         evaluate(EvaluateOptions { labels: Some(&mut out), ..EvaluateOptions::default() })?;
         Ok(out)
     })?;
     // The memory of a large result is new: several threads touch it sooner than one.
     let pool = engines::pool(threads).map_err(|error| raise(py, error))?;
     let wide = py.detach(|| {
-        let mut wide = vec![0_i64; found.len()];
+        let mut wide = memory::zeros::<i64>(found.len());
         let convert = |(to, from): (&mut [i64], &[u32])| to.iter_mut().zip(from).for_each(|(to, &v)| *to = v.into());
         if found.len() < PIECE {
             convert((&mut wide, &found));
@@ -177,10 +190,17 @@ fn on<R: Send + 'static>(
         let mixture = parameters.precisions()?;
         let work = Work::passes((n, d), given, mixture.covariance_type(), mixture.n_components(), 1.0);
         let opened = engines::open_for(&place, &work, is_on_gpu)?;
-        let rows = unchecked.check(&opened)?;
+        // On a GPU, a row that is not finite shows in the total.
+        let is_late = opened.engine.device_input().is_some() && n * d >= LATE;
+        let rows = if is_late { unchecked.unread(&opened)? } else { unchecked.check(&opened)? };
         let precision = place.precision.unwrap_or_else(|| wider(rows.data().precision(), mixture.precision()));
         evaluator((n, mixture.n_components()), &mut |want| {
-            evaluate::precisions(opened.engine.as_ref(), &mixture, rows.data(), precision, want)
+            let found = evaluate::precisions(opened.engine.as_ref(), &mixture, rows.data(), precision, want)?;
+            match rows.data() {
+                Data::Host(data) if is_late && !found.log_likelihood.is_finite() => data.check_finite()?,
+                _ => {}
+            }
+            Ok(found)
         })
     };
     // The owners live until the end of this function, after the short work; for supervised work `supervise` keeps

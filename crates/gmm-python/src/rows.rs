@@ -99,9 +99,22 @@ impl Unchecked {
     /// [`Error::Data`] with row and column; [`Error::Device`] and [`Error::Option`] if rows on a GPU are not on the
     /// engine's GPU.
     pub(crate) fn check(self, opened: &Opened) -> Result<Checked, Error> {
+        let rows = self.unread(opened)?;
+        if let Checked::Host(data) = &rows {
+            data.check_finite()?;
+        }
+        Ok(rows)
+    }
+
+    /// As [`check`](Self::check), but rows on the host are not read: the caller calls
+    /// [`check_finite`](Dataset::check_finite) unless the result shows that they are finite.
+    ///
+    /// # Errors
+    /// As for [`check`](Self::check).
+    pub(crate) fn unread(self, opened: &Opened) -> Result<Checked, Error> {
         match self.at {
             At::Host(matrix) => {
-                let data = Dataset::new(matrix)?;
+                let data = Dataset::unread(matrix)?;
                 // An engine's copy would take the memory that the file saves.
                 let data = if self.in_place { data.kept_in_place() } else { data };
                 Ok(Checked::Host(match self.weights {

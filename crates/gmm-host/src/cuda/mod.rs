@@ -47,7 +47,7 @@ use crate::data::DeviceRows;
 use crate::described::LoopCandidate;
 use crate::engine::{DeviceInput, check_features};
 use crate::products::{Kind, Multiplier};
-use crate::{Engine, Error, EvaluateOptions, Evaluation, Resident, Tuning};
+use crate::{Engine, Error, Evaluate, EvaluateOptions, Evaluation, Resident, Tuning};
 use driver::device::Gpu;
 use driver::{ptx, staging};
 use launch::plan::ForcedPlan;
@@ -64,7 +64,7 @@ pub use rows::device_input::DeviceData;
 
 /// One NVIDIA GPU. Clones share its context and kernels.
 ///
-/// Memory that rows release is cached for the next ones: up to 64 MiB of device memory and 16 MiB of pinned memory in
+/// Memory that rows release is cached for the next ones: up to 256 MiB of device memory and 16 MiB of pinned memory in
 /// small blocks, and the 32 MiB staging buffer of uploads. Cached memory counts as free here. It goes back to the
 /// driver when the last clone is dropped, or before any request fails for lack of memory.
 ///
@@ -291,5 +291,24 @@ impl DeviceInput for CudaEngine {
             Precision::F32 => Box::new(CudaResident::<f32>::from_device(gpu, data, precision, shift, limit, forced)?),
             Precision::F64 => Box::new(CudaResident::<f64>::from_device(gpu, data, precision, shift, limit, forced)?),
         })
+    }
+
+    fn evaluate_there(
+        &self,
+        data: &DeviceData,
+        precision: Precision,
+        shift: &[f64],
+        work: &mut dyn FnMut(&mut dyn Evaluate) -> Result<Evaluation, Error>,
+    ) -> Result<Evaluation, Error> {
+        if data.present.is_some() {
+            return work(self.load_there(data, precision, shift, None)?.as_mut());
+        }
+        check_features(data.dim().1, shift.len())?;
+        data.check_on(&self.gpu)?;
+        let (gpu, forced) = (self.gpu.clone(), ForcedPlan::from_environment()?);
+        match precision {
+            Precision::F32 => work(&mut CudaResident::<f32>::borrow(gpu, data, precision, shift, forced)?),
+            Precision::F64 => work(&mut CudaResident::<f64>::borrow(gpu, data, precision, shift, forced)?),
+        }
     }
 }

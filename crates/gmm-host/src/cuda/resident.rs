@@ -90,8 +90,18 @@ impl<T: Number> CudaResident<T> {
         Ok(self.on_host.as_mut())
     }
 
-    const fn is_streamed(&self) -> bool {
-        self.rows.streamed.is_some()
+    /// As [`from_device`](Self::from_device), for evaluations only: the rows are tiled in each of them, and not checked.
+    ///
+    /// # Errors
+    /// See [`Rows::borrow`].
+    pub(crate) fn borrow(
+        gpu: Arc<Gpu>,
+        data: &DeviceData,
+        precision: Precision,
+        shift: &[f64],
+        forced: ForcedPlan,
+    ) -> Result<Self, Error> {
+        Rows::borrow(gpu, data, precision, shift, forced).map(Self::of)
     }
 
     fn evaluate_into(&mut self, mixture: &PrecisionMixture<'_>, out: &mut Outputs<'_>) -> Result<Evaluation, Error> {
@@ -193,7 +203,7 @@ impl<T: Number> Passes for CudaResident<T> {
 
     fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {
         mixtures.iter().try_for_each(|mixture| check_features(self.rows.d, mixture.n_features()))?;
-        if self.is_streamed() {
+        if self.rows.passes_through() {
             return mixtures.iter().map(|mixture| self.pass(mixture)).collect();
         }
         let Self { rows, likelihoods, .. } = self;
@@ -216,7 +226,7 @@ impl<T: Number> Seeds for CudaResident<T> {
 
     fn lloyd(&mut self, centres: &mut Array2<f64>, most: usize, rest: f64) -> Result<LloydPasses, Error> {
         check_features(self.rows.d, centres.ncols())?;
-        if self.is_streamed() {
+        if self.rows.passes_through() {
             return lloyd_pass(self, centres);
         }
         let Self { rows, lloyd, .. } = self;
@@ -266,7 +276,7 @@ impl<T: Number> Seeds for CudaResident<T> {
     ) -> Result<Option<Vec<usize>>, Error> {
         check_features(self.rows.d, first.len())?;
         assert_eq!(weights.is_some(), self.rows.row_weights.is_some(), "row weights");
-        if self.is_streamed() {
+        if self.rows.passes_through() {
             self.forget_centres();
             return Ok(None);
         }
@@ -309,7 +319,7 @@ impl<T: Number> Evaluate for CudaResident<T> {
 
     fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
         mixtures.iter().try_for_each(|mixture| check_features(self.rows.d, mixture.n_features()))?;
-        if self.is_streamed() {
+        if self.rows.passes_through() {
             let value = |mixture| Ok(self.evaluate(mixture, EvaluateOptions::default())?.log_likelihood);
             return mixtures.iter().map(value).collect();
         }
@@ -324,7 +334,7 @@ impl<T: Number> Evaluate for CudaResident<T> {
 
 impl<T: Number> ComponentColumns for CudaResident<T> {
     fn column(&mut self) -> Result<Option<DeviceColumn>, Error> {
-        if self.is_streamed() {
+        if self.rows.passes_through() {
             return Ok(None);
         }
         let mut column = None;

@@ -6,13 +6,89 @@ use gmm_model::{Mixture, PrecisionMixture};
 
 use crate::{DeviceOutputs, Error};
 
+/// Memory for numbers of either precision, to which results are written.
+pub enum FloatsMut<'a> {
+    /// Results are rounded to single precision.
+    F32(&'a mut [f32]),
+    /// In double precision.
+    F64(&'a mut [f64]),
+}
+
+impl<'a> FloatsMut<'a> {
+    /// Number of elements.
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::F32(all) => all.len(),
+            Self::F64(all) => all.len(),
+        }
+    }
+
+    /// Whether there are no elements.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes an element.
+    ///
+    /// # Panics
+    /// If there is none at this index.
+    #[inline]
+    pub fn set(&mut self, at: usize, value: f64) {
+        match self {
+            Self::F32(all) => all[at] = value as f32,
+            Self::F64(all) => all[at] = value,
+        }
+    }
+
+    /// Splits the first `len` elements off.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    fn split(self, len: usize) -> (Self, Self) {
+        match self {
+            Self::F32(all) => {
+                let (front, back) = all.split_at_mut(len);
+                (Self::F32(front), Self::F32(back))
+            }
+            Self::F64(all) => {
+                let (front, back) = all.split_at_mut(len);
+                (Self::F64(front), Self::F64(back))
+            }
+        }
+    }
+}
+
+impl<'a> From<&'a mut [f32]> for FloatsMut<'a> {
+    fn from(all: &'a mut [f32]) -> Self {
+        Self::F32(all)
+    }
+}
+
+impl<'a> From<&'a mut [f64]> for FloatsMut<'a> {
+    fn from(all: &'a mut [f64]) -> Self {
+        Self::F64(all)
+    }
+}
+
+impl<'a> From<&'a mut Vec<f32>> for FloatsMut<'a> {
+    fn from(all: &'a mut Vec<f32>) -> Self {
+        Self::F32(all)
+    }
+}
+
+impl<'a> From<&'a mut Vec<f64>> for FloatsMut<'a> {
+    fn from(all: &'a mut Vec<f64>) -> Self {
+        Self::F64(all)
+    }
+}
+
 /// The outputs per row that [`Evaluate::evaluate`] writes, besides the totals that it returns.
 #[derive(Default)]
 pub struct EvaluateOptions<'a> {
     /// Log densities, `(n,)`.
     pub log_densities: Option<&'a mut [f64]>,
     /// Responsibilities, `(n, k)` in row-major order.
-    pub responsibilities: Option<&'a mut [f64]>,
+    pub responsibilities: Option<FloatsMut<'a>>,
     /// The component of largest responsibility, `(n,)`; the first among equals.
     pub labels: Option<&'a mut [u32]>,
 }
@@ -31,7 +107,11 @@ impl<'a> EvaluateOptions<'a> {
         }
         EvaluateOptions {
             log_densities: front(&mut self.log_densities, rows),
-            responsibilities: front(&mut self.responsibilities, rows * k),
+            responsibilities: self.responsibilities.take().map(|all| {
+                let (head, tail) = all.split(rows * k);
+                self.responsibilities = Some(tail);
+                head
+            }),
             labels: front(&mut self.labels, rows),
         }
     }

@@ -9,7 +9,7 @@ mod passes;
 mod seeding;
 
 pub use columns::ComponentColumns;
-pub use evaluate::{Evaluate, EvaluateOptions, Evaluation};
+pub use evaluate::{Evaluate, EvaluateOptions, Evaluation, FloatsMut};
 pub use inherit::{Inherit, OwnPasses};
 pub use passes::{FillResponsibilities, Passes};
 pub use seeding::{DISTANCE_ROWS, Seeding};
@@ -164,6 +164,21 @@ pub trait DeviceInput {
         shift: &[f64],
         limit: Option<f64>,
     ) -> Result<Box<dyn Resident>, Error>;
+
+    /// Calls `work` with rows in device memory, as [`Engine::load`] would store them, for evaluations: each reads the rows
+    /// where they are. Takes less time and memory than [`load_there`](Self::load_there) if there is one evaluation.
+    ///
+    /// The rows are not checked. If a row is NaN or infinite, its log density is −∞.
+    ///
+    /// # Errors
+    /// [`Error::Memory`]; [`Error::Device`]; those of `work`.
+    fn evaluate_there(
+        &self,
+        data: &DeviceData,
+        precision: Precision,
+        shift: &[f64],
+        work: &mut dyn FnMut(&mut dyn Evaluate) -> Result<Evaluation, Error>,
+    ) -> Result<Evaluation, Error>;
 }
 
 /// Rows stored on an engine. The same rows, parameters and thread count give the same bits.

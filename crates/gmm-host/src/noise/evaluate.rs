@@ -46,7 +46,7 @@ pub(crate) fn evaluate_rows(
         let (mut densities, mut gaussian) = (vec![0.0; len], vec![0.0; len * k]);
         let want = EvaluateOptions {
             log_densities: Some(&mut densities),
-            responsibilities: Some(&mut gaussian),
+            responsibilities: Some((&mut gaussian).into()),
             labels: None,
         };
         if len == n {

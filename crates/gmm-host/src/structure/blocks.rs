@@ -113,7 +113,7 @@ impl<'a> Blocks<'a> {
         let responsibilities = &mut self.responsibilities[..m * k];
         let log_densities = &mut self.log_densities[..m];
         let want = EvaluateOptions {
-            responsibilities: Some(responsibilities),
+            responsibilities: Some(responsibilities.into()),
             log_densities: Some(log_densities),
             ..EvaluateOptions::default()
         };

@@ -143,7 +143,7 @@ impl Tally {
             let (mut densities, mut r, mut labels) = (vec![f64::NAN; n], vec![f64::NAN; n * k], vec![u32::MAX; n]);
             let wanted = EvaluateOptions {
                 log_densities: Some(&mut densities),
-                responsibilities: Some(&mut r),
+                responsibilities: Some((&mut r).into()),
                 labels: Some(&mut labels),
             };
             let totals = rows.evaluate(mixture, wanted).expect("an evaluation");

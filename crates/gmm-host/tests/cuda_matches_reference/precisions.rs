@@ -72,7 +72,8 @@ fn found(
 ) -> (Vec<f64>, Vec<f64>, Evaluation) {
     let (n, k) = (data.n_rows(), given.n_components());
     let (mut densities, mut r) = (vec![f64::NAN; n], vec![f64::NAN; n * k]);
-    let want = EvaluateOptions { log_densities: Some(&mut densities), responsibilities: Some(&mut r), labels: None };
+    let want =
+        EvaluateOptions { log_densities: Some(&mut densities), responsibilities: Some((&mut r).into()), labels: None };
     let totals = evaluate::precisions(engine, given, data, precision, want).expect("an evaluation");
     (densities, r, totals)
 }

@@ -121,7 +121,7 @@ pub(crate) fn underflow(bench: &Bench, tally: &mut Tally) {
                 let (mut densities, mut r) = (vec![f64::NAN; 200], vec![f64::NAN; 800]);
                 let want = gmm_host::EvaluateOptions {
                     log_densities: Some(&mut densities),
-                    responsibilities: Some(&mut r),
+                    responsibilities: Some((&mut r).into()),
                     labels: None,
                 };
                 rows.evaluate(&mixture, want).expect("an evaluation");

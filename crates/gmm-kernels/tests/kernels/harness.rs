@@ -133,10 +133,12 @@ pub(crate) struct How {
     pub(crate) splits: u32,
     /// Whether solved columns are in global scratch instead of shared memory.
     pub(crate) large: bool,
+    /// Whether a thread of the E-step computes several rows.
+    pub(crate) several: bool,
     pub(crate) weighted: bool,
 }
 
-pub(crate) const PLAIN: How = How { blocks: 2, splits: 1, large: false, weighted: false };
+pub(crate) const PLAIN: How = How { blocks: 2, splits: 1, large: false, several: false, weighted: false };
 
 /// As [`parameters`], from factors of the precisions, which must be upper triangular.
 fn precision_parameters<T: Real>(mixture: &PrecisionMixture<'_>, shift: &[f64]) -> Parameters<T> {
@@ -236,6 +238,7 @@ fn step<T: Real>(
         labels: labels.pointer_mut(),
         partials: partials.pointer_mut(),
         scratch: if how.large { scratch.pointer_mut() } else { null_mut() },
+        rows_of_thread: if how.several { e_step::AT_ONCE } else { 1 },
     };
     // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { kernel.emulate((how.blocks, 1), arguments) };

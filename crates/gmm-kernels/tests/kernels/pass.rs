@@ -2,9 +2,9 @@
 
 use crate::compare::{same_statistics, tolerance};
 use crate::data::{Random, column_means, mixture, rows};
-use crate::harness::{How, KINDS, PLAIN, pass};
+use crate::harness::{How, KINDS, PLAIN, evaluate, pass, tiled, untiled};
 use gmm_kernels::Real;
-use gmm_model::reference;
+use gmm_model::{CovarianceType, reference};
 
 /// Rows, dimensions, components: odd sizes around panels of 8, pieces of 16, warps of 32 and tiles of 128.
 const SIZES: [(usize, usize, usize); 17] = [
@@ -77,6 +77,33 @@ fn f64_far_from_the_origin() {
 fn solved_columns_may_lie_in_scratch() {
     check::<f32>(0.0, false, How { large: true, ..PLAIN });
     check::<f64>(0.0, false, How { large: true, blocks: 1, ..PLAIN });
+}
+
+#[test]
+fn a_thread_may_compute_several_rows() {
+    for (n, weighted) in [(1300, false), (1024, true), (127, false)] {
+        for (kind, _) in KINDS {
+            same_rows::<f32>(kind, n, weighted);
+            same_rows::<f64>(kind, n, weighted);
+        }
+    }
+}
+
+/// Every row has the same bits whether a thread computes one row or several.
+fn same_rows<T: Real>(kind: CovarianceType, n: usize, weighted: bool) {
+    let random = &mut Random(n as u64);
+    let mixture = mixture(kind, 3, 17, 0.0, random);
+    let rows = rows::<T>(&mixture, n, random);
+    let (shift, x) = (column_means(&rows), tiled::<T>(&rows, Some(&column_means(&rows)), None));
+    let weights = weighted.then(|| (0..n).map(|i| (i % 3) as f64).collect::<Vec<_>>());
+    let [one, several] = [false, true]
+        .map(|several| evaluate(&mixture, &x, n, &shift, weights.as_deref(), How { several, weighted, ..PLAIN }));
+    assert_eq!(one.log_densities, several.log_densities, "{} {kind} n={n}", T::NAME);
+    assert_eq!(one.labels, several.labels);
+    assert_eq!(untiled(&one.responsibilities, n, 3), untiled(&several.responsibilities, n, 3));
+    for (a, b) in one.totals.iter().zip(&several.totals) {
+        assert!((a - b).abs() <= 1e-12 * a.abs(), "{a} {b}");
+    }
 }
 
 #[test]

@@ -383,8 +383,10 @@ def log_densities(model, X):
 
 def responsibilities(model, X):
     """Responsibilities, `(n, k)`, in the wider dtype of rows and parameters; with noise `(n, k + 1)`, the noise last."""
-    found = _core.responsibilities(contiguous(X), parameters(model), place(model, X))
-    if hasattr(model, "noise_weight_"):
+    has_noise = hasattr(model, "noise_weight_")
+    single = _width(model, X) == np.float32 and not has_noise
+    found = _core.responsibilities(contiguous(X), parameters(model), place(model, X), single)
+    if has_noise:
         densities = _core.log_densities(contiguous(X), parameters(model), place(model, X))
         noise = _rules.beside_noise(model, densities)[1][:, None]
         found = np.hstack([found * (1.0 - noise), noise])

@@ -78,7 +78,7 @@ mod tests {
         let data = Dataset::new(rows).unwrap();
         let run = |engine: &dyn Engine, precision: Precision| {
             let mut r = vec![f64::NAN; 37 * 2];
-            let want = EvaluateOptions { responsibilities: Some(&mut r), ..EvaluateOptions::default() };
+            let want = EvaluateOptions { responsibilities: Some((&mut r).into()), ..EvaluateOptions::default() };
             let mut resident = engine.load(&data, precision, &[0.0, 0.0]).unwrap();
             let evaluated = resident.evaluate(&mixture, want).unwrap().log_likelihood;
             (evaluated, resident.pass(&mixture).unwrap().log_likelihood, r)

@@ -100,14 +100,12 @@ impl<T: Real> EStepOutput<'_, T> {
                 *slot = self.top[row].to_f64() + self.rest[row].to_f64();
             }
         }
-        if let Some(slots) = out.responsibilities {
-            for (row, slots) in slots.chunks_exact_mut(k).enumerate() {
-                for (c, slot) in slots.iter_mut().enumerate() {
-                    *slot = self.joint[c * STRIDE + row].to_f64();
-                }
+        if let Some(mut slots) = out.responsibilities {
+            for row in 0..rows {
+                let of_row = |c: usize| self.joint[c * STRIDE + row].to_f64();
                 // In single precision the sum is 1 only within eps of `f32`; callers get f64.
-                let sum: f64 = slots.iter().sum();
-                slots.iter_mut().for_each(|slot| *slot /= sum);
+                let sum: f64 = (0..k).map(of_row).sum();
+                (0..k).for_each(|c| slots.set(row * k + c, of_row(c) / sum));
             }
         }
         if let Some(labels) = out.labels {

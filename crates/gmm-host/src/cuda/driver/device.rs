@@ -189,7 +189,7 @@ impl Gpu {
             lacked_memory: AtomicUsize::new(0),
             staging: Mutex::new(None),
             tuned: Mutex::default(),
-            pool: Pool::new(),
+            pool: Pool::new(facts.memory),
             functions: Mutex::default(),
             context,
         };

@@ -14,11 +14,13 @@ use cust::event::Event;
 use cust::memory::{DeviceBuffer, LockedBuffer};
 use cust::stream::Stream;
 
-/// Longer blocks are freed at once: work on that much data takes longer than the driver's allocation.
-const MOST_BLOCK: usize = 4 << 20;
+/// Longer blocks are as long as asked for, and freed at once: work on that much data takes longer than the driver's
+/// allocation.
+const MOST_BLOCK: usize = 64 << 20;
 
-/// Most idle bytes of device memory.
-const MOST_BYTES: usize = 64 << 20;
+/// Most idle bytes of device memory: this share of all of it, within these bounds.
+const SHARE: usize = 256;
+const BOUNDS: (usize, usize) = (64 << 20, 256 << 20);
 
 /// Most idle bytes of pinned memory: less of it is needed, and all programs share it.
 const MOST_PINNED: usize = 16 << 20;
@@ -52,7 +54,8 @@ impl<B> Shelf<B> {
     }
 
     fn put(&mut self, bytes: usize, block: B) {
-        if bytes > MOST_BLOCK {
+        // Of a quarter at most, so that one block does not replace all others.
+        if bytes > self.most / 4 {
             return;
         }
         self.blocks.push((bytes, block));
@@ -90,8 +93,10 @@ pub(crate) fn rounded(bytes: usize) -> usize {
 }
 
 impl Pool {
-    pub(crate) fn new() -> Arc<Self> {
-        let (device, pinned) = (Shelf::new(MOST_BYTES), Shelf::new(MOST_PINNED));
+    /// A cache for a device with `memory` bytes in all.
+    pub(crate) fn new(memory: u64) -> Arc<Self> {
+        let most = (memory as usize / SHARE).clamp(BOUNDS.0, BOUNDS.1);
+        let (device, pinned) = (Shelf::new(most), Shelf::new(MOST_PINNED));
         let idle = Idle { device, pinned, lanes: Vec::new(), closed: false };
         Arc::new(Self { idle: Mutex::new(idle) })
     }
@@ -174,13 +179,13 @@ mod tests {
 
     #[test]
     fn a_shelf_is_bounded_and_drops_what_lay_longest() {
-        let mut shelf = Shelf::new(MOST_BYTES);
-        for i in 0..=MOST_BYTES / MOST_BLOCK {
-            shelf.put(MOST_BLOCK, i);
+        let mut shelf = Shelf::new(4096);
+        for i in 0..=8 {
+            shelf.put(512, i);
         }
-        shelf.put(MOST_BLOCK + 1, usize::MAX);
-        assert_eq!((shelf.bytes, shelf.blocks.len(), shelf.blocks[0].1), (MOST_BYTES, MOST_BYTES / MOST_BLOCK, 1));
-        assert_eq!(shelf.take(MOST_BLOCK), Some(MOST_BYTES / MOST_BLOCK));
-        assert_eq!((shelf.take(256), shelf.bytes), (None, MOST_BYTES - MOST_BLOCK));
+        shelf.put(1025, usize::MAX);
+        assert_eq!((shelf.bytes, shelf.blocks.len(), shelf.blocks[0].1), (4096, 8, 1));
+        assert_eq!(shelf.take(512), Some(8));
+        assert_eq!((shelf.take(256), shelf.bytes), (None, 4096 - 512));
     }
 }

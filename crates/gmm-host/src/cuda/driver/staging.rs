@@ -42,10 +42,10 @@ impl Staging {
     }
 }
 
-/// Splits `len` numbers of `T` into pieces of at most one chunk. Each piece, except the last, is a whole number of
-/// `unit`s.
-pub(crate) fn pieces<T>(len: usize, unit: usize) -> (usize, impl Iterator<Item = Range<usize>>) {
-    let most = (CHUNK_BYTES / size_of::<T>() / unit).max(1) * unit;
+/// Splits `len` numbers of `T` into pieces of at most `bytes`, or of one unit. Each piece, except the last, is a whole
+/// number of `unit`s.
+fn pieces<T>(len: usize, unit: usize, bytes: usize) -> (usize, impl Iterator<Item = Range<usize>>) {
+    let most = (bytes / size_of::<T>() / unit).max(1) * unit;
     let each = most.min(len);
     let ranges = (0..len.div_ceil(each.max(1))).map(move |i| i * each..len.min((i + 1) * each));
     (each, ranges)
@@ -68,9 +68,30 @@ pub(crate) fn send<A: DeviceCopy + Pod>(
     queue: &Queue,
     to: &mut DeviceSlice<A>,
     unit: usize,
-    mut fill: impl FnMut(Range<usize>, &mut [A]),
+    fill: impl FnMut(Range<usize>, &mut [A]),
 ) -> Result<(), Error> {
-    let (each, pieces) = pieces::<A>(to.len(), unit);
+    let copy = |piece, chunk: &[A]| {
+        // SAFETY: `send_each` keeps the chunk as it is until the copy has completed.
+        let copied = unsafe { to.index(piece).async_copy_from(chunk, &queue.stream) };
+        gpu.check("a copy to the device", copied)
+    };
+    send_each(gpu, queue, (to.len(), unit, CHUNK_BYTES), fill, copy)
+}
+
+/// Sends `len` numbers to the device, in pieces of whole `unit`s of at most `bytes`, or of one unit: `fill` writes a piece to pinned memory, and `enqueue`
+/// enqueues its copy on the stream of `queue`. A chunk of pinned memory is written again only when the stream has come
+/// that far.
+///
+/// # Errors
+/// [`Error::Device`].
+pub(crate) fn send_each<A: DeviceCopy + Pod>(
+    gpu: &Gpu,
+    queue: &Queue,
+    (len, unit, bytes): (usize, usize, usize),
+    mut fill: impl FnMut(Range<usize>, &mut [A]),
+    mut enqueue: impl FnMut(Range<usize>, &[A]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let (each, pieces) = pieces::<A>(len, unit, bytes);
     with_halves::<A>(gpu, queue, each, |halves| {
         for (turn, piece) in pieces.enumerate() {
             let half = &mut halves[turn % 2];
@@ -79,10 +100,7 @@ pub(crate) fn send<A: DeviceCopy + Pod>(
             }
             let chunk = half.numbers::<A>(piece.len());
             fill(piece.clone(), chunk);
-            // SAFETY: the chunk is not written until `copied` has completed, and it lives until the stream has been
-            // waited for.
-            let copy = unsafe { to.index(piece).async_copy_from(&*chunk, &queue.stream) };
-            gpu.check("a copy to the device", copy)?;
+            enqueue(piece, chunk)?;
             gpu.check("a copy to the device", half.copied.record(&queue.stream))?;
         }
         queue.wait(gpu)
@@ -99,7 +117,7 @@ pub(crate) fn receive<A: DeviceCopy + Pod>(
     from: &DeviceSlice<A>,
     mut take: impl FnMut(Range<usize>, &[A]),
 ) -> Result<(), Error> {
-    let (each, pieces) = pieces::<A>(from.len(), 1);
+    let (each, pieces) = pieces::<A>(from.len(), 1, CHUNK_BYTES);
     with_halves::<A>(gpu, queue, each, |halves| {
         let mut before: Option<Range<usize>> = None;
         for (turn, piece) in pieces.enumerate() {
@@ -196,7 +214,7 @@ mod tests {
     #[test]
     fn pieces_are_whole_tiles_and_cover_all() {
         for (len, unit) in [(128, 128), (128 * 13 * 5000, 128 * 13), ((CHUNK_BYTES + 1) * 2, CHUNK_BYTES + 1), (7, 1)] {
-            let (each, ranges) = pieces::<f64>(len, unit);
+            let (each, ranges) = pieces::<f64>(len, unit, CHUNK_BYTES);
             let ranges: Vec<_> = ranges.collect();
             assert!(each == len || each.is_multiple_of(unit), "{len} {unit}");
             assert_eq!(ranges.first().map(|r| r.start), Some(0));

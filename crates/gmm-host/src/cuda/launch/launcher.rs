@@ -124,7 +124,7 @@ impl Launcher<'_> {
         scratch: &DeviceSlice<T>,
         out: &StepOutputs,
     ) -> Result<(), Error> {
-        let blocks = blocks(plan, chunk.n);
+        let blocks = plan.step_blocks(chunk.n);
         check_chunk(shape, chunk);
         check_model(shape, model);
         at_least(responsibilities, tiled_len(chunk.n, shape.k), "responsibilities");
@@ -161,6 +161,7 @@ impl Launcher<'_> {
             labels: or_null(out.labels.as_ref()),
             partials: pointer(partials),
             scratch: if scratch.is_empty() { std::ptr::null_mut() } else { pointer(scratch) },
+            rows_of_thread: plan.rows_of_thread,
         };
         // SAFETY: every length was checked against the field's formula, and parameter buffers start 16-byte aligned.
         unsafe { self.launch(kernel, (blocks, 1), a) }
@@ -293,7 +294,7 @@ impl Launcher<'_> {
         out: &DeviceSlice<f64>,
         accumulate: bool,
     ) -> Result<(), Error> {
-        let a = reduction(partials, blocks(plan, n).into(), TOTALS as u64, out, accumulate);
+        let a = reduction(partials, plan.step_blocks(n).into(), TOTALS as u64, out, accumulate);
         // SAFETY: lengths were checked by `reduction`; the grid has one block per number.
         unsafe { self.launch(reduce_scalars(), (TOTALS as u32, 1), a) }
     }

@@ -1,10 +1,11 @@
 //! Rows resident on a device: how they are loaded, which memory passes may take, and how failures are handled.
 //!
 //! They are uploaded from the host ([`upload`]), optionally in their original form ([`original`]), or are on the device
-//! already ([`device_input`], from which [`download`] copies some to the host). The host drives [`passes`] over them,
+//! already ([`device_input`], from which [`download`] copies some to the host; [`borrowed`], if they are read once). The host drives [`passes`] over them,
 //! chunk by chunk, in a [`workspace`].
 
 pub(crate) mod blocks;
+pub(crate) mod borrowed;
 pub(crate) mod device_input;
 pub(crate) mod download;
 pub(crate) mod original;
@@ -33,6 +34,7 @@ use crate::cuda::driver::staging;
 use crate::cuda::launch::plan::{self, ForcedPlan, Plan};
 use crate::cuda::launch::{Chunk, Launcher};
 use crate::cuda::number::Number;
+use crate::cuda::rows::borrowed::Borrowed;
 use crate::cuda::rows::sections::Sections;
 use crate::cuda::rows::source::Source;
 use crate::cuda::rows::streamed::Streamed;
@@ -73,6 +75,8 @@ pub(crate) struct Rows<T: Number> {
     pub(crate) x: Slot<T>,
     /// The rows, if they do not fit into device memory.
     pub(crate) streamed: Option<Box<Streamed<T>>>,
+    /// The rows, if they are another library's and are tiled anew in each pass.
+    pub(crate) borrowed: Option<Borrowed<T>>,
     /// `(n,)`.
     pub(crate) row_weights: Option<Slot<f64>>,
     /// The rows in their original form, if they are kept.
@@ -162,6 +166,7 @@ impl<T: Number> Rows<T> {
             sections,
             x,
             streamed: None,
+            borrowed: None,
             row_weights,
             source: None,
             workspace: Workspace::empty(),
@@ -193,8 +198,8 @@ impl<T: Number> Rows<T> {
     }
 
     fn upload(&mut self, data: &Dataset) -> Result<(), Error> {
-        let mut x = self.x.first(tiled_len(self.n as u64, self.d as u32) as usize);
-        upload::rows(&self.gpu, &self.queue, data, &self.shift, &mut x)?;
+        let x = self.x.first(tiled_len(self.n as u64, self.d as u32) as usize);
+        upload::rows(&self.gpu, &self.queue, data, &self.shift, &x)?;
         self.upload_weights(data)
     }
 
@@ -257,12 +262,17 @@ impl<T: Number> Rows<T> {
         Shape { kind, precision: self.precision, n: self.n as u64, k: k as u32, d: self.d as u32 }
     }
 
+    /// Whether the rows are streamed or borrowed.
+    pub(crate) const fn passes_through(&self) -> bool {
+        self.streamed.is_some() || self.borrowed.is_some()
+    }
+
     /// All rows as one chunk.
     ///
     /// # Panics
-    /// If the rows are streamed.
+    /// If the rows [pass through](Self::passes_through).
     pub(crate) fn whole(&self) -> Chunk<T> {
-        assert!(self.streamed.is_none(), "streamed rows are never all on the device");
+        assert!(!self.passes_through(), "these rows are never all in tiles");
         let n = self.n as u64;
         let x = self.x.first(tiled_len(n, self.d as u32) as usize);
         Chunk { x, row_weights: self.row_weights.as_ref().map(|w| w.first(self.n)), n }
@@ -275,10 +285,11 @@ impl<T: Number> Rows<T> {
     pub(crate) fn stage(&mut self, rows: Range<usize>) -> Result<Chunk<T>, Error> {
         let n = rows.len() as u64;
         let row_weights = self.row_weights.as_ref().map(|w| w.first(self.n).index(rows.clone()));
-        let x = match &mut self.streamed {
-            Some(streamed) => streamed.stage(&self.gpu, &self.queue, rows)?,
+        let x = match (&mut self.streamed, &mut self.borrowed) {
+            (Some(streamed), _) => streamed.stage(&self.gpu, &self.queue, rows)?,
+            (None, Some(borrowed)) => borrowed.stage(&self.gpu, &self.queue, rows)?,
             // Sections and chunks start at tiles, so the numbers of a chunk are contiguous.
-            None => self.whole().x.index(rows.start * self.d..).index(..tiled_len(n, self.d as u32) as usize),
+            (None, None) => self.whole().x.index(rows.start * self.d..).index(..tiled_len(n, self.d as u32) as usize),
         };
         Ok(Chunk { x, row_weights, n })
     }
@@ -296,7 +307,7 @@ impl<T: Number> Rows<T> {
             return Ok((shape, plan));
         }
         let (limits, forced) = (self.gpu.limits, self.forced);
-        let plan_for = |most_rows| plan::plan(&shape, &limits, &forced, most_rows);
+        let plan_for = |most_rows| plan::plan(&shape, &limits, &forced, most_rows, extras.is_evaluation);
         let whole = plan_for(self.most_rows);
         let sizes = Sizes::of(&shape, &whole, extras);
         let plan = if self.workspace.holds(&sizes) { whole } else { self.reserve(&shape, extras, plan_for)? };

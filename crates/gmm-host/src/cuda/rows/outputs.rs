@@ -10,7 +10,7 @@ use crate::cuda::driver::device::Gpu;
 use crate::cuda::driver::queue::Queue;
 use crate::cuda::driver::staging::receive;
 use crate::cuda::rows::workspace::Extras;
-use crate::{DeviceOutputs, Error, EvaluateOptions};
+use crate::{DeviceOutputs, Error, EvaluateOptions, FloatsMut};
 
 /// The outputs of an evaluation.
 pub(crate) enum Outputs<'a> {
@@ -28,11 +28,28 @@ impl Outputs<'_> {
                 row_major: want.responsibilities.is_some(),
                 log_densities: want.log_densities.is_some(),
                 labels: want.labels.is_some(),
+                is_evaluation: true,
             },
             // Responsibilities are written to their array without a buffer between.
-            Self::Device(out) => {
-                Extras { row_major: false, log_densities: out.log_densities.is_some(), labels: out.labels.is_some() }
-            }
+            Self::Device(out) => Extras {
+                row_major: false,
+                log_densities: out.log_densities.is_some(),
+                labels: out.labels.is_some(),
+                is_evaluation: true,
+            },
+        }
+    }
+
+    /// Writes a number to each page of large results on the host, with several threads: a page is mapped when it is first
+    /// written, which takes longer than the copy of what the device sends.
+    pub(crate) fn touch(&mut self) {
+        let Self::Host(want) = self else { return };
+        want.log_densities.iter_mut().for_each(|all| touch(all));
+        want.labels.iter_mut().for_each(|all| touch(all));
+        match &mut want.responsibilities {
+            Some(FloatsMut::F32(all)) => touch(all),
+            Some(FloatsMut::F64(all)) => touch(all),
+            None => {}
         }
     }
 
@@ -86,11 +103,27 @@ impl Outputs<'_> {
             Self::Host(want) => want.responsibilities.as_mut().map_or(Ok(()), |to| {
                 let from = buffer.first(values.len());
                 untile(&from)?;
-                get(gpu, queue, &from, &mut to[values])
+                match to {
+                    FloatsMut::F64(to) => get(gpu, queue, &from, &mut to[values]),
+                    FloatsMut::F32(to) => receive(gpu, queue, &from, put_to(&mut to[values], |v| v as f32)),
+                }
             }),
             Self::Device(out) => out.responsibilities.map_or(Ok(()), |to| untile(&at(to, values))),
         }
     }
+}
+
+/// See [`Outputs::touch`].
+fn touch<A: Default + Send>(all: &mut [A]) {
+    /// Bytes that one thread touches at a time: a huge page.
+    const PIECE: usize = 2 << 20;
+    const PAGE: usize = 4096;
+    if size_of_val(all) < 4 * PIECE {
+        return;
+    }
+    all.par_chunks_mut(PIECE / size_of::<A>()).for_each(|piece| {
+        piece.iter_mut().step_by(PAGE / size_of::<A>()).for_each(|first| *first = A::default());
+    });
 }
 
 fn get<A: DeviceCopy + cust::memory::bytemuck::Pod + Send + Sync>(
@@ -126,13 +159,22 @@ fn at<A: DeviceCopy>(array: u64, values: Range<usize>) -> DeviceSlice<A> {
 /// Copies pieces to their positions in `to`. Uses several threads for long pieces: one thread is slower than the
 /// device.
 pub(crate) fn copy_to<A: Copy + Send + Sync>(to: &mut [A]) -> impl FnMut(Range<usize>, &[A]) {
+    put_to(to, |v| v)
+}
+
+/// As [`copy_to`], with a conversion.
+fn put_to<A: Copy + Send + Sync, B: Send>(
+    to: &mut [B],
+    convert: impl Fn(A) -> B + Sync,
+) -> impl FnMut(Range<usize>, &[A]) {
     const LONG: usize = 1 << 17;
     move |piece, from| {
         let to = &mut to[piece];
+        let put = |(to, from): (&mut [B], &[A])| to.iter_mut().zip(from).for_each(|(to, from)| *to = convert(*from));
         if from.len() < 2 * LONG {
-            to.copy_from_slice(from);
+            put((to, from));
         } else {
-            to.par_chunks_mut(LONG).zip(from.par_chunks(LONG)).for_each(|(to, from)| to.copy_from_slice(from));
+            to.par_chunks_mut(LONG).zip(from.par_chunks(LONG)).for_each(put);
         }
     }
 }

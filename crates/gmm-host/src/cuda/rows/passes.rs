@@ -16,7 +16,7 @@ use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 use crate::cuda::rows::outputs::Outputs;
 use crate::cuda::rows::parameters;
-use crate::cuda::rows::workspace::{Extras, Parameters};
+use crate::cuda::rows::workspace::{self, Extras, Parameters};
 use crate::cuda::shape::Shape;
 use crate::{Error, Evaluation, FillResponsibilities};
 
@@ -216,23 +216,24 @@ impl<T: Number> Rows<T> {
         let extras = outputs.extras();
         let (shape, plan) = self.prepare(kind, k, extras)?;
         let model = Model { of_precisions, ..self.parameters(&shape, fill)? };
+        outputs.touch();
+        // The first row whose log density and label have not left the device.
+        let (mut first, most) = (0, workspace::rows_received(&shape, &plan));
         for rows in self.sections.chunks(plan.chunk as usize) {
-            let (start, chunk) = (rows.start, self.stage(rows)?);
-            let (w, m) = (&self.workspace, chunk.n as usize);
-            let rows = start..start + m;
+            if rows.end - first > most {
+                self.put_rows(first..rows.start, outputs)?;
+                first = rows.start;
+            }
+            let (start, chunk) = (rows.start, self.stage(rows.clone())?);
+            let w = &self.workspace;
+            let here = rows.start - first..rows.end - first;
             let out = StepOutputs {
                 responsibilities: outputs.wants_responsibilities(),
                 weighted: false,
-                log_densities: extras.log_densities.then(|| w.log_densities.first(m)),
-                labels: extras.labels.then(|| w.labels.first(m)),
+                log_densities: extras.log_densities.then(|| w.log_densities.first(here.end).index(here.clone())),
+                labels: extras.labels.then(|| w.labels.first(here.end).index(here.clone())),
             };
             self.e_step(&shape, &plan, start, &chunk, &model, &out)?;
-            if let Some(from) = &out.log_densities {
-                outputs.put_log_densities(&self.gpu, &self.queue, rows.clone(), from)?;
-            }
-            if let Some(from) = &out.labels {
-                outputs.put_labels(&self.gpu, &self.queue, rows.clone(), from)?;
-            }
             if out.responsibilities {
                 let w = &self.workspace;
                 let tiled = w.responsibilities.first(tiled_len(chunk.n, shape.k) as usize);
@@ -241,8 +242,21 @@ impl<T: Number> Rows<T> {
                 outputs.put_responsibilities(&self.gpu, &self.queue, values, &w.row_major, untile)?;
             }
         }
+        self.put_rows(first..self.n, outputs)?;
         let total_weight = self.total_weight;
         let totals = self.results(0..TOTALS)?;
         Ok(Evaluation { log_likelihood: totals[0], entropy: totals[1], total_weight })
+    }
+
+    /// Writes the log densities and labels of rows, which are on the device.
+    fn put_rows(&self, rows: Range<usize>, outputs: &mut Outputs<'_>) -> Result<(), Error> {
+        let (w, extras) = (&self.workspace, outputs.extras());
+        if extras.log_densities {
+            outputs.put_log_densities(&self.gpu, &self.queue, rows.clone(), &w.log_densities.first(rows.len()))?;
+        }
+        if extras.labels {
+            outputs.put_labels(&self.gpu, &self.queue, rows.clone(), &w.labels.first(rows.len()))?;
+        }
+        Ok(())
     }
 }

@@ -1,23 +1,24 @@
-//! Upload of rows: several threads convert them into one pinned chunk while the other is copied.
-//!
-//! The conversion computes `x − shift` in f64, rounds it once, and arranges rows in tiles ([`gmm_kernels::layout`]).
+//! Upload of rows: several threads copy them into one pinned chunk while the other goes to the device, which computes
+//! `x − shift` in f64, rounds it once, and arranges rows in tiles ([`gmm_kernels::layout`]).
 
-use cust::memory::DeviceSlice;
 use cust::memory::bytemuck::Pod;
-use gmm_kernels::layout::TILE_ROWS;
-use gmm_model::{Dataset, Matrix};
+use cust::memory::{AsyncCopyDestination, DeviceCopy, DeviceSlice};
+use gmm_kernels::layout::{TILE_ROWS, tiled_len};
+use gmm_model::{Dataset, Matrix, Precision};
 use rayon::prelude::*;
 
 use crate::Error;
+use crate::cuda::driver::buffers::{Slot, pin, pinned_empty};
 use crate::cuda::driver::device::Gpu;
 use crate::cuda::driver::queue::Queue;
-use crate::cuda::driver::staging::send;
+use crate::cuda::driver::staging::{CHUNK_BYTES, send, send_each};
+use crate::cuda::launch::Launcher;
 use crate::cuda::number::Number;
 
 /// Rows per tile.
 pub(crate) const TILE: usize = TILE_ROWS as usize;
 
-/// Below this many numbers the calling thread converts alone: waking other threads takes about 10 µs.
+/// Below this many numbers the calling thread copies alone: waking other threads takes about 10 µs.
 const SMALL: usize = 1 << 16;
 
 /// Copies numbers, with several threads if there are many.
@@ -34,85 +35,70 @@ pub(crate) fn weights(gpu: &Gpu, queue: &Queue, weights: &[f64], to: &mut Device
 }
 
 /// Copies all rows, `(n, d)` tiled, to the device as `x − shift`.
+///
+/// # Errors
+/// [`Error::Memory`] for a piece of the rows on the device; [`Error::Device`].
 pub(crate) fn rows<T: Number>(
     gpu: &Gpu,
     queue: &Queue,
     data: &Dataset,
     shift: &[f64],
-    to: &mut DeviceSlice<T>,
+    to: &DeviceSlice<T>,
 ) -> Result<(), Error> {
-    send(gpu, queue, to, TILE * shift.len(), |piece, chunk| match data.rows() {
-        Matrix::F32(a) => convert(a.as_slice().expect("a Matrix is row-major"), shift, piece.start, chunk),
-        Matrix::F64(a) => convert(a.as_slice().expect("a Matrix is row-major"), shift, piece.start, chunk),
-    })
-}
-
-/// Writes the tiles of `chunk`, which begins at entry `start` of the tiled matrix.
-fn convert<S: Copy + Into<f64> + Sync, T: Number>(rows: &[S], shift: &[f64], start: usize, chunk: &mut [T]) {
-    let d = shift.len();
-    let first = start / (TILE * d);
-    let one = |(i, out): (usize, &mut [T])| {
-        let row = (first + i) * TILE;
-        tile(&rows[row * d..rows.len().min((row + TILE) * d)], shift, out);
+    const WHAT: &str = "a piece of the data on the GPU";
+    let mut host_shift = pinned_empty::<f64>();
+    pin(gpu, &mut host_shift, shift.len())?;
+    host_shift.as_mut_slice()[..shift.len()].copy_from_slice(shift);
+    // Both outlive a failure: `send_each` waits for the stream before it returns.
+    let on_device = Slot::taken(gpu, WHAT, shift.len())?;
+    let number = if data.rows().precision() == Precision::F32 { 4 } else { 8 };
+    let room = |bytes: usize| {
+        let bytes = bytes.max(number * TILE * shift.len()).min(number * data.n_rows() * shift.len());
+        Slot::<f64>::taken(gpu, WHAT, bytes.div_ceil(8))
     };
-    if chunk.len() < SMALL {
-        return chunk.chunks_exact_mut(TILE * d).enumerate().for_each(one);
-    }
-    // Small tiles are converted several per task, so that scheduling costs little.
-    let at_least = (SMALL / (TILE * d)).max(1);
-    chunk.par_chunks_exact_mut(TILE * d).enumerate().with_min_len(at_least).for_each(one);
-}
-
-/// Columns transposed at a time: this many f64 of a row are two cache lines.
-const COLUMNS: usize = 16;
-
-/// Writes one tile: up to 128 rows of `d` columns, minus the shift, transposed; missing rows are 0.
-fn tile<S: Copy + Into<f64>, T: Number>(rows: &[S], shift: &[f64], out: &mut [T]) {
-    let d = shift.len();
-    let n = rows.len() / d;
-    if n < TILE {
-        out.fill(T::ZERO);
-    }
-    for from in (0..d).step_by(COLUMNS) {
-        let columns = from..d.min(from + COLUMNS);
-        for (row, values) in rows.chunks_exact(d).enumerate() {
-            for column in columns.clone() {
-                out[column * TILE + row] = T::from_f64(values[column].into() - shift[column]);
-            }
-        }
+    let piece = match room(CHUNK_BYTES) {
+        // One tile after another is slow, but leaves the memory to the rows.
+        Err(Error::Memory { .. }) => room(0)?,
+        piece => piece?,
+    };
+    queue.left();
+    // SAFETY: the pinned buffer lives until the stream has been waited for.
+    let copied =
+        unsafe { on_device.first(shift.len()).async_copy_from(&host_shift.as_slice()[..shift.len()], &queue.stream) };
+    gpu.check("a copy of a shift to the device", copied)?;
+    let way = Way { gpu, queue, piece: &piece, shift: &on_device.first(shift.len()), to };
+    match data.rows() {
+        Matrix::F32(a) => way.send(a.as_slice().expect("a Matrix is row-major"), Precision::F32),
+        Matrix::F64(a) => way.send(a.as_slice().expect("a Matrix is row-major"), Precision::F64),
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use gmm_kernels::layout::tiled_index;
+/// The way of the rows: pinned memory, a piece of the original rows on the device, tiles.
+struct Way<'a, T: Number> {
+    gpu: &'a Gpu,
+    queue: &'a Queue,
+    /// Words of two `f32` or one `f64` each. The stream copies a piece only after the kernel that reads the one before.
+    piece: &'a Slot<f64>,
+    shift: &'a DeviceSlice<f64>,
+    to: &'a DeviceSlice<T>,
+}
 
-    fn check(n: usize, d: usize) {
-        let rows: Vec<f64> = (0..n * d).map(|i| i as f64 + 0.5).collect();
-        let shift: Vec<f64> = (0..d).map(|j| j as f64 * 3.0).collect();
-        let len = gmm_kernels::layout::tiled_len(n as u64, d as u32) as usize;
-        let mut whole = vec![f32::NAN; len];
-        convert(&rows, &shift, 0, &mut whole);
-        for i in 0..n {
-            for j in 0..d {
-                let at = tiled_index(i as u64, j as u32, d as u32) as usize;
-                assert_eq!(whole[at], (rows[i * d + j] - shift[j]) as f32, "n={n} d={d} ({i}, {j})");
-            }
-        }
-        assert!(whole.iter().all(|v| v.is_finite()), "rows past the data are 0");
-        // Converting tile by tile gives the same result.
-        let mut pieces = vec![f32::NAN; len];
-        for (i, piece) in pieces.chunks_exact_mut(TILE * d).enumerate() {
-            convert(&rows, &shift, i * TILE * d, piece);
-        }
-        assert_eq!(pieces, whole);
-    }
-
-    #[test]
-    fn every_row_lands_in_its_tile() {
-        for (n, d) in [(1, 1), (127, 3), (128, 17), (129, 5), (700, 33), (3000, 40)] {
-            check(n, d);
-        }
+impl<T: Number> Way<'_, T> {
+    fn send<S: DeviceCopy + Pod + Send + Sync>(&self, rows: &[S], precision: Precision) -> Result<(), Error> {
+        let Self { gpu, queue, .. } = *self;
+        let d = self.shift.len();
+        let words = self.piece.first(self.piece.room());
+        // SAFETY: the same bytes, viewed as the numbers of the rows.
+        let numbers =
+            unsafe { DeviceSlice::<S>::from_raw_parts(words.as_device_ptr().cast(), words.len() * 8 / size_of::<S>()) };
+        let enqueue = |part: std::ops::Range<usize>, chunk: &[S]| {
+            // SAFETY: `send_each` keeps the chunk as it is until the copy has completed.
+            let copied = unsafe { numbers.index(..chunk.len()).async_copy_from(chunk, &queue.stream) };
+            gpu.check("a copy to the device", copied)?;
+            let n = (part.len() / d) as u64;
+            let out = self.to.index(part.start..).index(..tiled_len(n, d as u32) as usize);
+            Launcher { gpu, queue }.hold((n, d as u32), precision, &words, self.shift, &out)
+        };
+        send_each(gpu, queue, (rows.len(), TILE * d, 8 * words.len()), |part, chunk| copy(&rows[part], chunk), enqueue)
     }
 }

@@ -1,6 +1,6 @@
 //! Device memory of a pass besides the rows: lengths by one pure function, then buffers of those lengths.
 
-use gmm_kernels::layout::factor_len;
+use gmm_kernels::layout::{TILE_ROWS, factor_len, tiles};
 
 use crate::Error;
 use crate::cuda::driver::buffers::{Pinned, Slot, pin, pinned_empty};
@@ -18,6 +18,8 @@ pub(crate) struct Extras {
     pub(crate) log_densities: bool,
     /// Labels per row.
     pub(crate) labels: bool,
+    /// Whether no kernel reads the responsibilities after those that write the results.
+    pub(crate) is_evaluation: bool,
 }
 
 /// Positions of a mixture's parameters in one buffer of `T`; each starts 16-byte aligned.
@@ -70,10 +72,17 @@ pub(crate) struct Sizes {
     pub(crate) scratch: usize,
     /// `chunk*k`, or 0.
     pub(crate) row_major: usize,
-    /// `chunk`, or 0.
+    /// [`rows_received`], or 0.
     pub(crate) log_densities: usize,
-    /// `chunk`, or 0.
+    /// [`rows_received`], or 0.
     pub(crate) labels: usize,
+}
+
+/// Rows whose log densities and labels wait on the device for a copy to the host: those of many chunks, so that the
+/// device need not wait for each of them.
+pub(crate) fn rows_received(shape: &Shape, plan: &Plan) -> usize {
+    const CHUNKS: u64 = 64;
+    (CHUNKS * plan.chunk).min(tiles(shape.n) * u64::from(TILE_ROWS)) as usize
 }
 
 impl Sizes {
@@ -90,8 +99,8 @@ impl Sizes {
             results: TOTALS + statistics,
             scratch: plan::scratch_len(shape, plan) as usize,
             row_major: where_asked(extras.row_major, responsibilities),
-            log_densities: where_asked(extras.log_densities, chunk),
-            labels: where_asked(extras.labels, chunk),
+            log_densities: where_asked(extras.log_densities, rows_received(shape, plan)),
+            labels: where_asked(extras.labels, rows_received(shape, plan)),
         }
     }
 
@@ -227,7 +236,13 @@ mod tests {
 
     fn plan_for(rows: u64) -> Plan {
         let chunk = rows.min(1 << 20).next_multiple_of(128);
-        Plan { solved: plan::Solved::Shared, chunk, blocks: (chunk / 128).min(100) as u32, splits: 4 }
+        Plan {
+            solved: plan::Solved::Shared,
+            chunk,
+            blocks: (chunk / 128).min(100) as u32,
+            splits: 4,
+            rows_of_thread: 1,
+        }
     }
 
     fn shape() -> Shape {
@@ -236,14 +251,18 @@ mod tests {
 
     #[test]
     fn lengths_are_their_formulas() {
-        let sizes = Sizes::of(&shape(), &plan_for(1024), Extras { row_major: true, log_densities: true, labels: true });
+        let sizes = Sizes::of(
+            &shape(),
+            &plan_for(1024),
+            Extras { row_major: true, log_densities: true, labels: true, is_evaluation: true },
+        );
         let statistics = 10 + 50 + 150;
         assert_eq!(sizes.parameters, 52 + 52 + 12 + 12 + 12 + 640);
         assert_eq!((sizes.responsibilities, sizes.step_partials), (10_240, 24));
         assert_eq!((sizes.sum_partials, sizes.results, sizes.scratch), (4 * statistics, 3 + statistics, 0));
-        assert_eq!((sizes.row_major, sizes.log_densities, sizes.labels), (10_240, 1024, 1024));
-        let doubles = 24 + 5 * statistics + 3 + 10_240 + 1024;
-        assert_eq!(sizes.bytes(4), (4 * (780 + 10_240) + 8 * doubles + 4 * 1024) as u128);
+        assert_eq!((sizes.row_major, sizes.log_densities, sizes.labels), (10_240, 65_536, 65_536));
+        let doubles = 24 + 5 * statistics + 3 + 10_240 + 65_536;
+        assert_eq!(sizes.bytes(4), (4 * (780 + 10_240) + 8 * doubles + 4 * 65_536) as u128);
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn agrees(kind: CovarianceType, precision: Precision, n: usize, d: usize, k: usi
         let (mut densities, mut r, mut labels) = (vec![f64::NAN; n], vec![f64::NAN; n * k], vec![u32::MAX; n]);
         let want = EvaluateOptions {
             log_densities: Some(&mut densities),
-            responsibilities: Some(&mut r),
+            responsibilities: Some((&mut r).into()),
             labels: Some(&mut labels),
         };
         let totals = rows.evaluate(&mixture, want).unwrap();
@@ -115,9 +115,15 @@ fn every_forced_plan_gives_the_same_answer() {
             rows.unwrap().pass(&mixture).unwrap()
         };
         let want = pass("");
-        for text in
-            ["solved=shared", "solved=scratch", "chunk=128", "chunk=256,splits=2", "blocks=1,splits=1", "splits=5"]
-        {
+        for text in [
+            "solved=shared",
+            "solved=scratch",
+            "chunk=128",
+            "chunk=256,splits=2",
+            "blocks=1,splits=1",
+            "splits=5",
+            "rows=4",
+        ] {
             let (got, what) = (pass(text), format!("{kind} {text}"));
             close(&got.weight, &want.weight, 1e-13, &what);
             close(got.first.as_slice().unwrap(), want.first.as_slice().unwrap(), 1e-12, &what);

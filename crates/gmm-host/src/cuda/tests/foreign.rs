@@ -4,6 +4,7 @@ use cust::memory::{AsyncCopyDestination, DeviceBuffer, DeviceCopy};
 use gmm_model::{DataError, Numbers, PrecisionMixture};
 
 use super::driver::queue::Queue;
+use super::rows::sections;
 use super::*;
 use crate::data::DeviceRows;
 use crate::{DeviceOutputs, EvaluateOptions, FitOptions, Init, fit_observed};
@@ -118,7 +119,7 @@ fn results_that_stay_on_the_device_have_the_bits_of_those_on_the_host() {
         let mut wanted = (vec![0.0; n], vec![0.0; n * k], vec![0_u32; n]);
         let want = EvaluateOptions {
             log_densities: Some(&mut wanted.0),
-            responsibilities: Some(&mut wanted.1),
+            responsibilities: Some((&mut wanted.1).into()),
             labels: Some(&mut wanted.2),
         };
         let totals = crate::evaluate::precisions(&engine, &of, &data, Precision::F64, want).unwrap();
@@ -144,6 +145,45 @@ fn results_that_stay_on_the_device_have_the_bits_of_those_on_the_host() {
         drop((densities, responsibilities, labels, data, buffer, engine));
         fake.0.assert_clean("results on the device");
     }
+}
+
+#[test]
+fn an_evaluation_of_rows_on_the_device_has_the_bits_of_one_of_brought_rows() {
+    let (n, d) = (1029, 3);
+    let mut values = rows(n, d, 10.0).mapv(|v| v as f32);
+    let mixture = mixture(CovarianceType::Full, 3, d, 10.0);
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    // Several chunks, the last of them with an odd number of rows.
+    sections::FORCED.set(Some((256, 0)));
+    for far in [false, true] {
+        if far {
+            // Its squares overflow in f32.
+            values[[700, 1]] = 1e30;
+        }
+        for weights in [None, Some((0..n).map(|row| 1.0 + (row % 3) as f64).collect::<Vec<_>>())] {
+            let host = Dataset::new(values.clone()).unwrap();
+            let host = weights.clone().map_or(host.clone(), |weights| host.with_weights(weights).unwrap());
+            let (buffer, there) = placed(&engine, values.as_slice().unwrap(), d, Precision::F32);
+            let there = data(&engine, &there, weights).unwrap();
+            let score =
+                |data: crate::Data<'_>| crate::evaluate::score(&engine, &mixture, data, Precision::F32).unwrap();
+            let (got, want) = (score((&there).into()), score((&host).into()));
+            assert_eq!(got, want);
+            assert_eq!(got.log_likelihood.is_finite(), !far);
+            drop((there, buffer));
+        }
+    }
+    values[[801, 2]] = f32::NAN;
+    let (buffer, there) = placed(&engine, values.as_slice().unwrap(), d, Precision::F32);
+    let error = crate::evaluate::score(&engine, &mixture, &data(&engine, &there, None).unwrap(), Precision::F32);
+    assert!(
+        matches!(error, Err(Error::Data(gmm_model::DataError::NotFinite { row: 801, column: 2, .. }))),
+        "{error:?}"
+    );
+    sections::FORCED.set(None);
+    drop((buffer, engine));
+    fake.0.assert_clean("an evaluation of foreign rows");
 }
 
 /// A fit with its observed iterations, or its error.

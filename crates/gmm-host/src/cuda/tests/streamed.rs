@@ -194,7 +194,7 @@ fn every_pass_over_streamed_rows_agrees_with_one_over_resident_rows() {
             let (mut densities, mut r, mut labels) = (vec![f64::NAN; n], vec![f64::NAN; n * k], vec![u32::MAX; n]);
             let want = EvaluateOptions {
                 log_densities: Some(&mut densities),
-                responsibilities: Some(&mut r),
+                responsibilities: Some((&mut r).into()),
                 labels: Some(&mut labels),
             };
             let totals = rows.evaluate(&mixture, want).unwrap();

@@ -12,7 +12,7 @@ fn shape(kind: CovarianceType, precision: Precision, n: u64, k: u32, d: u32) -> 
 }
 
 fn chosen(shape: &Shape, limits: &Limits) -> Plan {
-    plan(shape, limits, &ForcedPlan::default(), u64::MAX - TILE)
+    plan(shape, limits, &ForcedPlan::default(), u64::MAX - TILE, false)
 }
 
 #[test]
@@ -43,6 +43,16 @@ fn responsibilities_of_a_chunk_stay_in_the_cache() {
 }
 
 #[test]
+fn chunks_of_an_evaluation_are_longer_unless_they_take_too_much_memory() {
+    let of = |k, is_evaluation| {
+        let shape = shape(CovarianceType::Full, Precision::F32, 10_000_000, k, 16);
+        plan(&shape, &H200, &ForcedPlan::default(), u64::MAX - TILE, is_evaluation).chunk
+    };
+    assert!(of(16, true) > 2 * of(16, false) && of(16, true) * 16 * 4 <= EVALUATION_BYTES + 128 * 64);
+    assert_eq!(of(1000, true), of(1000, false));
+}
+
+#[test]
 fn chunks_of_a_data_set_are_even() {
     let plan = chosen(&shape(CovarianceType::Full, Precision::F32, 1_000_001, 32, 4), &H200);
     let count = 1_000_001_u64.div_ceil(plan.chunk);
@@ -60,7 +70,7 @@ fn solved_columns_that_do_not_fit_go_to_scratch() {
 #[test]
 fn less_memory_means_smaller_chunks() {
     let shape = shape(CovarianceType::Diag, Precision::F32, 1_000_000, 64, 8);
-    let plan = plan(&shape, &H200, &ForcedPlan::default(), 1000);
+    let plan = plan(&shape, &H200, &ForcedPlan::default(), 1000, false);
     assert_eq!(plan.chunk, 1024);
     assert!(plan.splits <= 8 && plan.blocks == 8, "{plan}");
 }
@@ -75,9 +85,9 @@ fn the_same_shape_gets_the_same_plan() {
 fn a_plan_can_be_forced_and_reads_back_what_it_prints() {
     let shape = shape(CovarianceType::Full, Precision::F32, 100_000, 3, 20);
     let forced = ForcedPlan::parse("chunk=1000, splits=2,blocks=5,solved=scratch").unwrap();
-    let plan_ = plan(&shape, &H200, &forced, u64::MAX - TILE);
-    assert_eq!(plan_, Plan { solved: Solved::Scratch, chunk: 1024, blocks: 5, splits: 2 });
-    assert_eq!(plan(&shape, &H200, &ForcedPlan::parse(&plan_.to_string()).unwrap(), u64::MAX - TILE), plan_);
+    let plan_ = plan(&shape, &H200, &forced, u64::MAX - TILE, false);
+    assert_eq!(plan_, Plan { solved: Solved::Scratch, chunk: 1024, blocks: 5, splits: 2, rows_of_thread: 1 });
+    assert_eq!(plan(&shape, &H200, &ForcedPlan::parse(&plan_.to_string()).unwrap(), u64::MAX - TILE, false), plan_);
 }
 
 #[test]

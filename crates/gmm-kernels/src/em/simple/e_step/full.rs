@@ -2,61 +2,74 @@
 //!
 //! A thread holds the eight unknowns of a panel in registers and subtracts the earlier ones one by one: one load of a
 //! solved column and eight neighbours of the factor (the same for all threads: a broadcast from cache) for eight
-//! multiply-adds. That is `k*d²/2` multiply-adds per row, and no array in registers is indexed at run time.
+//! multiply-adds of each of the thread's rows. That is `k*d²/2` multiply-adds per row, and no array in registers is indexed at run time.
 
 use crate::Real;
-use crate::em::simple::e_step::{EStep, InScratch, InShared, Row, Solved, SumOfSquares, run};
+use crate::each::each as rows;
+use crate::em::simple::e_step::{EStep, Group, InScratch, InShared, Mean, Solved, SquaredDistances, SumOfSquares, run};
 use crate::layout::{PANEL, panel_len};
 
-/// `|L⁻¹(x − μ_c)|²` with `factor` in panels.
+/// `|L⁻¹(x − μ_c)|²` of `R` rows, with `factor` in panels.
 #[inline(always)]
-pub(super) unsafe fn squared_distance<T: Real>(
+pub(super) unsafe fn squared_distances<T: Real, const R: usize>(
     a: &EStep<T>,
-    x: Row<T>,
+    x: Group<T, R>,
     c: u32,
     factor: *const T,
     solved: impl Solved<T>,
-) -> f64 {
-    let mut squares = SumOfSquares::NONE;
+) -> [f64; R] {
+    let mean = Mean::of(a, c);
+    let mut squares = [SumOfSquares::NONE; R];
     let mut panel = factor;
     let mut first = 0;
     while first < a.d {
-        let mut y = [T::ZERO; PANEL as usize];
+        let mut y = [[T::ZERO; PANEL as usize]; R];
         // SAFETY: columns are below `d`; a factor has `panel_len(d)` elements.
         unsafe {
             each(|u| {
                 if first + (u as u32) < a.d {
-                    y[u] = x.centred(a, c, first + u as u32);
+                    let centred = x.centred(mean, first + u as u32);
+                    rows(R, |i| y[i][u] = centred[i]);
                 }
             });
-            let mut j = 0;
+            // A column is loaded while the one before is multiplied, in turns, so that neither has to be moved. `first` is
+            // even, and the column after the last belongs to the panel.
+            let (mut even, mut j) = (eight(panel, 0), 0);
+            let mut subtract = |l: [T; PANEL as usize], known: [T; R]| {
+                rows(R, |i| each(|u| y[i][u] = l[u].fma(-known[i], y[i][u])));
+            };
             while j < first {
-                let (l, known) = (eight(panel, j), -solved.get(j));
-                each(|u| y[u] = l[u].fma(known, y[u]));
-                j += 1;
+                let (odd, known, next) = (eight(panel, j + 1), solved.get::<R>(j), solved.get::<R>(j + 1));
+                subtract(even, known);
+                j += 2;
+                even = eight(panel, j);
+                subtract(odd, next);
             }
             let last = first + PANEL >= a.d;
             each(|v| {
                 let l = eight(panel, first + v as u32);
-                y[v] = y[v] * l[v];
-                each(|u| {
-                    if u > v {
-                        y[u] = l[u].fma(-y[v], y[u]);
-                    }
+                let mut here = [T::ZERO; R];
+                rows(R, |i| {
+                    here[i] = y[i][v] * l[v];
+                    each(|u| {
+                        if u > v {
+                            y[i][u] = l[u].fma(-here[i], y[i][u]);
+                        }
+                    });
+                    squares[i].add(here[i]);
                 });
-                squares.add(y[v]);
                 if !last {
-                    solved.set(first + v as u32, y[v]);
+                    solved.set(first + v as u32, here);
                 }
             });
         }
         panel = panel.wrapping_add((PANEL * (first + PANEL)) as usize);
         first += PANEL;
         if first.is_multiple_of(SumOfSquares::<T>::RUN) || first >= a.d {
-            squares.end_run();
+            rows(R, |i| squares[i].end_run());
         }
     }
-    squares.total()
+    SumOfSquares::totals(squares)
 }
 
 /// Calls `f` with 0 to 7, unrolled by hand: in a loop that the compiler does not unroll, an indexed array would leave
@@ -89,7 +102,7 @@ pub(crate) unsafe fn eight<T: Real>(panel: *const T, j: u32) -> [T; PANEL as usi
 #[inline(always)]
 pub unsafe fn in_shared<T: Real>(a: EStep<T>) {
     // SAFETY: the caller upholds `# Safety`: the buffers are as `EStep` documents.
-    unsafe { body(&a, InShared::new()) };
+    unsafe { body(&a, InShared) };
 }
 
 /// Body of the kernel that keeps solved columns in `scratch`.
@@ -102,9 +115,24 @@ pub unsafe fn in_scratch<T: Real>(a: EStep<T>) {
     unsafe { body(&a, InScratch::new(&a)) };
 }
 
+struct Distances<'a, T: Real, S> {
+    a: &'a EStep<T>,
+    solved: S,
+}
+
+impl<T: Real, S: Solved<T>> SquaredDistances<T> for Distances<'_, T, S> {
+    const SEVERAL: bool = S::SEVERAL;
+
+    #[inline(always)]
+    unsafe fn of<const R: usize>(&self, x: Group<T, R>, c: u32) -> [f64; R] {
+        let factor = self.a.factor.wrapping_add((c as u64 * panel_len(self.a.d)) as usize);
+        // SAFETY: `c < k`, so `factor` is within the factors.
+        unsafe { squared_distances(self.a, x, c, factor, self.solved) }
+    }
+}
+
 #[inline(always)]
 unsafe fn body<T: Real>(a: &EStep<T>, solved: impl Solved<T>) {
-    let factor = |c: u32| a.factor.wrapping_add((c as u64 * panel_len(a.d)) as usize);
-    // SAFETY: both entries uphold `# Safety`; `c < k`, so `factor(c)` is within the factors.
-    unsafe { run(a, |x, c| squared_distance(a, x, c, factor(c), solved)) };
+    // SAFETY: both entries uphold `# Safety`.
+    unsafe { run(a, &Distances { a, solved }) };
 }

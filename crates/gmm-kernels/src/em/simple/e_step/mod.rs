@@ -1,4 +1,6 @@
-//! Log densities, responsibilities and labels of a chunk of rows under a mixture: one thread per row.
+//! Log densities, responsibilities and labels of a chunk of rows under a mixture: one thread per row, or, in chunks that
+//! still fill the device then, one thread for [`AT_ONCE`] rows: each number of the model is loaded once for all of them,
+//! and those loads are what limits these kernels.
 //!
 //! For row `x` and component `c`, with `L` the Cholesky factor of the covariance and `L y = x − μ` solved by forward
 //! substitution: `ln w N(x) = log_scale − ½|y|²`. Then log-sum-exp with the exact maximum, and the responsibilities.
@@ -13,6 +15,7 @@ pub mod spherical;
 pub mod tied;
 
 use crate::device::{self, Shared, WARP, block_sum, thread};
+use crate::each::each;
 use crate::layout::{PANEL, TILE_ROWS, tiles};
 use crate::math::ln_f64;
 use crate::{Real, THREADS};
@@ -43,9 +46,9 @@ kernels! {
         /// `(k,)`: component weights.
         weights: *const T,
         /// `(n, k)` tiled, written: scratch first, then responsibilities. Rows past `n` are not written. If
-        /// `want_responsibilities` is 0 and there are no labels, the scratch values remain.
+        /// `want_responsibilities` is 0, the scratch values remain.
         responsibilities: *mut T,
-        /// Nonzero: compute responsibilities. Implied by `labels`.
+        /// Nonzero: compute responsibilities.
         want_responsibilities: u32,
         /// Nonzero: multiply responsibilities by the row's weight (0 for a row of weight 0, whatever its density).
         weighted: u32,
@@ -57,6 +60,8 @@ kernels! {
         partials: *mut f64,
         /// `(blocks, 128 * solved_columns(d))` for the `_large` kernels; else null.
         scratch: *mut T,
+        /// Rows that a thread computes together: 1; or [`AT_ONCE`], except with scratch.
+        rows_of_thread: u32,
     }
     /// Full covariances; solved columns are in shared memory.
     full => e_step_full_f32, e_step_full_f64, full::in_shared, shared_bytes_solved;
@@ -90,37 +95,48 @@ pub fn shared_bytes<T: Real>(_: &EStep<T>) -> u64 {
     SUM_BYTES.into()
 }
 
-/// Bytes of shared memory: one `f64` per warp, and for each row of a tile the columns solved so far.
+/// Bytes of shared memory: one `f64` per warp, and for each row of the tiles in work the columns solved so far.
 #[cfg(not(target_arch = "nvptx64"))]
 pub fn shared_bytes_solved<T: Real>(a: &EStep<T>) -> u64 {
-    u64::from(SUM_BYTES) + u64::from(solved_columns(a.d)) * u64::from(TILE_ROWS * T::BYTES)
+    u64::from(SUM_BYTES) + u64::from(solved_columns(a.d)) * u64::from(TILE_ROWS * T::BYTES * a.rows_of_thread)
 }
 
-/// Columns of this thread's row that are solved so far: `y` of `L y = x − μ`.
+/// Rows that a thread computes together if a chunk has enough of them: as many as it reads at a time.
+pub const AT_ONCE: u32 = 4;
+
+/// Columns of this thread's rows that are solved so far: `y` of `L y = x − μ`.
 trait Solved<T>: Copy {
-    unsafe fn get(self, j: u32) -> T;
-    unsafe fn set(self, j: u32, value: T);
+    /// Whether there is room for several rows.
+    const SEVERAL: bool;
+
+    unsafe fn get<const R: usize>(self, j: u32) -> [T; R];
+    unsafe fn set<const R: usize>(self, j: u32, values: [T; R]);
 }
 
 /// In shared memory, after the scratch of the block sum; the threads of a warp are adjacent.
 #[derive(Clone, Copy)]
-struct InShared<T>(Shared<T>);
+struct InShared;
 
-impl<T: Real> InShared<T> {
+impl InShared {
+    /// Byte offset of column `j` of this thread's `R` rows.
     #[inline(always)]
-    fn new() -> Self {
-        Self(Shared::at(SUM_BYTES))
+    fn at<T: Real, const R: usize>(j: u32) -> u32 {
+        SUM_BYTES + (j * TILE_ROWS + thread::thread_idx_x()) * (R as u32 * T::BYTES)
     }
 }
 
-impl<T: Real> Solved<T> for InShared<T> {
+impl<T: Real> Solved<T> for InShared {
+    const SEVERAL: bool = true;
+
     #[inline(always)]
-    unsafe fn get(self, j: u32) -> T {
-        self.0.load(j * TILE_ROWS + thread::thread_idx_x())
+    unsafe fn get<const R: usize>(self, j: u32) -> [T; R] {
+        let at = Self::at::<T, R>(j);
+        if R == 1 { [T::shared_load(at); R] } else { of_four(T::shared_load4(at)) }
     }
     #[inline(always)]
-    unsafe fn set(self, j: u32, value: T) {
-        self.0.store(j * TILE_ROWS + thread::thread_idx_x(), value);
+    unsafe fn set<const R: usize>(self, j: u32, values: [T; R]) {
+        let at = Self::at::<T, R>(j);
+        if R == 1 { T::shared_store(at, values[0]) } else { T::shared_store4(at, four_of(values)) }
     }
 }
 
@@ -137,35 +153,93 @@ impl<T: Real> InScratch<T> {
 }
 
 impl<T: Real> Solved<T> for InScratch<T> {
+    const SEVERAL: bool = false;
+
     #[inline(always)]
-    unsafe fn get(self, j: u32) -> T {
-        // SAFETY: `j < solved_columns(d)`, and the block's section of `scratch` has `128 * solved_columns(d)` elements.
-        unsafe { device::load(self.0, j as u64 * TILE_ROWS as u64 + thread::thread_idx_x() as u64) }
+    unsafe fn get<const R: usize>(self, j: u32) -> [T; R] {
+        // SAFETY: `R` is 1, and `j < solved_columns(d)`: the block's section of `scratch` has `128 * solved_columns(d)`
+        // elements.
+        unsafe { [device::load(self.0, j as u64 * TILE_ROWS as u64 + thread::thread_idx_x() as u64); R] }
     }
     #[inline(always)]
-    unsafe fn set(self, j: u32, value: T) {
+    unsafe fn set<const R: usize>(self, j: u32, values: [T; R]) {
         // SAFETY: as in `get`; each thread has its own column.
-        unsafe { device::store(self.0, j as u64 * TILE_ROWS as u64 + thread::thread_idx_x() as u64, value) };
+        unsafe { device::store(self.0, j as u64 * TILE_ROWS as u64 + thread::thread_idx_x() as u64, values[0]) };
     }
 }
 
-/// This thread's row: entry `j` at `x[128 j]`.
-#[derive(Clone, Copy)]
-struct Row<T>(*const T);
+/// The `R` values of an array of four, where `R` is 4.
+#[inline(always)]
+fn of_four<T: Real, const R: usize>(four: [T; 4]) -> [T; R] {
+    let mut out = [T::ZERO; R];
+    each(R, |i| out[i] = four[i]);
+    out
+}
 
-impl<T: Real> Row<T> {
-    #[inline(always)]
-    unsafe fn get(self, j: u32) -> T {
-        // SAFETY: `j < d`, and the row is one of the chunk's.
-        unsafe { device::load(self.0, j as u64 * TILE_ROWS as u64) }
+/// The inverse of [`of_four`].
+#[inline(always)]
+fn four_of<T: Real, const R: usize>(values: [T; R]) -> [T; 4] {
+    let mut out = [T::ZERO; 4];
+    each(R, |i| out[i] = values[i]);
+    out
+}
+
+/// Entry `at` of each of `R` successive rows: `R` is 1 or 4.
+#[inline(always)]
+unsafe fn load_rows<T: Real, const R: usize>(column: *const T, at: u32) -> [T; R] {
+    // SAFETY: the caller passes a column of rows in tiles; four rows are 16-byte aligned.
+    unsafe {
+        if R == 1 {
+            [device::load(column, at as u64); R]
+        } else {
+            of_four(T::global_load4(column.wrapping_add(at as usize)))
+        }
     }
+}
 
-    /// Entry `j` less that of component `c`'s mean.
+/// The counterpart of [`load_rows`].
+#[inline(always)]
+unsafe fn store_rows<T: Real, const R: usize>(column: *mut T, at: u32, values: [T; R]) {
+    // SAFETY: the caller passes a column of rows in tiles, its own rows; four rows are 16-byte aligned.
+    unsafe {
+        if R == 1 {
+            device::store(column, at as u64, values[0]);
+        } else {
+            T::global_store4(column.wrapping_add(at as usize), four_of(values));
+        }
+    }
+}
+
+/// `R` successive rows of this thread, with entry `j` at `x[128 j]`.
+#[derive(Clone, Copy)]
+struct Group<T, const R: usize>(*const T);
+
+/// A component's mean: its rounded entries and their rounding errors.
+#[derive(Clone, Copy)]
+struct Mean<T> {
+    high: *const T,
+    low: *const T,
+}
+
+impl<T: Real> Mean<T> {
     #[inline(always)]
-    unsafe fn centred(self, a: &EStep<T>, c: u32, j: u32) -> T {
-        let at = c as u64 * a.d as u64 + j as u64;
-        // SAFETY: `c < k` and `j < d`, so indices are within the means and the row.
-        unsafe { self.get(j) - device::load(a.mean_high, at) - device::load(a.mean_low, at) }
+    fn of(a: &EStep<T>, c: u32) -> Self {
+        let at = (c as u64 * a.d as u64) as usize;
+        Self { high: a.mean_high.wrapping_add(at), low: a.mean_low.wrapping_add(at) }
+    }
+}
+
+impl<T: Real, const R: usize> Group<T, R> {
+    /// Entry `j` of each row, less that of the mean.
+    #[inline(always)]
+    unsafe fn centred(self, mean: Mean<T>, j: u32) -> [T; R] {
+        // SAFETY: `j < d`, so indices are within the mean and the rows, which are the chunk's.
+        unsafe {
+            let (high, low) = (device::load(mean.high, j as u64), device::load(mean.low, j as u64));
+            let mut out = load_rows::<T, R>(self.0, j * TILE_ROWS);
+            each(R, |i| out[i] = out[i] - high - low);
+            out
+        }
     }
 }
 
@@ -199,19 +273,27 @@ impl<T: Real> SumOfSquares<T> {
         (self.run, self.sum) = (T::ZERO, sum);
     }
 
-    /// Sum of the squares of `y(0)` to `y(d − 1)`; NaN if they overflow.
+    /// Sums of the squares of `y(0)` to `y(d − 1)`; NaN if they overflow.
     #[inline(always)]
-    fn of(d: u32, mut y: impl FnMut(u32) -> T) -> f64 {
-        let (mut squares, mut j) = (Self::NONE, 0);
+    fn of<const R: usize>(d: u32, mut y: impl FnMut(u32) -> [T; R]) -> [f64; R] {
+        let (mut squares, mut j) = ([Self::NONE; R], 0);
         while j < d {
             let end = if j + Self::RUN < d { j + Self::RUN } else { d };
             while j < end {
-                squares.add(y(j));
+                let y = y(j);
+                each(R, |i| squares[i].add(y[i]));
                 j += 1;
             }
-            squares.end_run();
+            each(R, |i| squares[i].end_run());
         }
-        squares.total()
+        Self::totals(squares)
+    }
+
+    #[inline(always)]
+    fn totals<const R: usize>(all: [Self; R]) -> [f64; R] {
+        let mut out = [0.0; R];
+        each(R, |i| out[i] = all[i].total());
+        out
     }
 
     #[inline(always)]
@@ -228,16 +310,40 @@ struct Totals {
     weight: f64,
 }
 
-/// Runs the kernel, given a function for `|L⁻¹(x − μ_c)|²`.
+/// Squared distances `|L⁻¹(x − μ_c)|²` of `R` rows from component `c`.
+trait SquaredDistances<T> {
+    /// Whether there is room for the intermediate results of several rows.
+    const SEVERAL: bool = true;
+
+    unsafe fn of<const R: usize>(&self, x: Group<T, R>, c: u32) -> [f64; R];
+}
+
+/// Runs the kernel, given the squared distances.
 #[inline(always)]
-unsafe fn run<T: Real>(a: &EStep<T>, squared_distance: impl Fn(Row<T>, u32) -> f64) {
+unsafe fn run<T: Real, D: SquaredDistances<T>>(a: &EStep<T>, distances: &D) {
     let lane = thread::thread_idx_x() as u64;
     let mut totals = Totals { log_likelihood: 0.0, entropy: 0.0, weight: 0.0 };
+    let rows = TILE_ROWS as u64;
     let mut tile = thread::block_idx_x() as u64;
+    if D::SEVERAL && a.rows_of_thread > 1 {
+        // Groups of whole tiles, then the tiles that are left. A warp takes a tile of its own.
+        let groups = a.n / rows / AT_ONCE as u64;
+        let mut group = tile;
+        while group < groups {
+            let first = lane * AT_ONCE as u64;
+            let tile = group * AT_ONCE as u64 + first / rows;
+            // SAFETY: the tiles of the group hold only rows below `n`.
+            unsafe { group_of_rows::<T, { AT_ONCE as usize }>(a, tile, first % rows, distances, &mut totals) };
+            group += thread::grid_dim_x() as u64;
+        }
+        tile += groups * AT_ONCE as u64;
+        // The rows that are left use shared memory in another order.
+        thread::sync_threads();
+    }
     while tile < tiles(a.n) {
-        if tile * TILE_ROWS as u64 + lane < a.n {
+        if tile * rows + lane < a.n {
             // SAFETY: the row is below `n`.
-            unsafe { one_row(a, tile, lane, &squared_distance, &mut totals) };
+            unsafe { group_of_rows::<T, 1>(a, tile, lane, distances, &mut totals) };
         }
         tile += thread::grid_dim_x() as u64;
     }
@@ -253,61 +359,106 @@ unsafe fn run<T: Real>(a: &EStep<T>, squared_distance: impl Fn(Row<T>, u32) -> f
     }
 }
 
+/// `R` successive rows of a tile, beginning with its row `first`.
+///
+/// # Safety
+/// The buffers in `a` are as the fields of [`EStep`] document; all `R` rows are below `n`.
 #[inline(always)]
-unsafe fn one_row<T: Real>(
+unsafe fn group_of_rows<T: Real, const R: usize>(
     a: &EStep<T>,
     tile: u64,
-    lane: u64,
-    squared_distance: &impl Fn(Row<T>, u32) -> f64,
+    first: u64,
+    distances: &impl SquaredDistances<T>,
     totals: &mut Totals,
 ) {
     let rows = TILE_ROWS as u64;
-    let row = tile * rows + lane;
-    let x = Row(a.x.wrapping_add((tile * rows * a.d as u64 + lane) as usize));
-    // Entry `c` of this row's responsibilities is at `128 c`. Until the last loop it holds ln w N(x), then e^(ln w N(x)
-    // − top).
-    let r = a.responsibilities.wrapping_add((tile * rows * a.k as u64 + lane) as usize);
-    // SAFETY: `row < n` and `c < k` below, and each thread has its own row.
+    let x = Group::<T, R>(a.x.wrapping_add((tile * rows * a.d as u64 + first) as usize));
+    // Entry `c` of the rows' responsibilities is at `128 c`. Until the last loop it holds ln w N(x), then e^(ln w N(x) −
+    // top).
+    let r = a.responsibilities.wrapping_add((tile * rows * a.k as u64 + first) as usize);
+    let mut top = [f64::NEG_INFINITY; R];
+    let mut c = 0;
+    while c < a.k {
+        // SAFETY: `c < k`, and each thread has its own rows, which are below `n`.
+        unsafe {
+            let distance = distances.of(x, c);
+            let scale = device::load(a.log_scale, c as u64).to_f64() + device::load(a.log_scale_low, c as u64).to_f64();
+            let mut rounded = [T::ZERO; R];
+            each(R, |i| {
+                // NaN is a difference of infinities: squares of the row overflow, so its density is 0.
+                let distance = if distance[i] >= 0.0 { distance[i] } else { f64::INFINITY };
+                let joint = scale - 0.5 * distance;
+                top[i] = if joint > top[i] { joint } else { top[i] };
+                rounded[i] = T::from_f64(joint);
+            });
+            store_rows(r, c * TILE_ROWS, rounded);
+        }
+        c += 1;
+    }
+    // SAFETY: the rows are below `n`, and `r` are their responsibilities.
+    unsafe { end_rows(a, tile * rows + first, r, top, totals) };
+}
+
+/// The log densities of `R` rows, their responsibilities and their part of the totals, from the logarithms of their
+/// densities at `r` and the largest of them.
+///
+/// # Safety
+/// The buffers in `a` are as the fields of [`EStep`] document; the rows from `row` on are below `n`, and `r` points to
+/// their responsibilities.
+#[inline(always)]
+unsafe fn end_rows<T: Real, const R: usize>(a: &EStep<T>, row: u64, r: *mut T, top: [f64; R], totals: &mut Totals) {
+    // SAFETY: the caller passes rows below `n` and their `r`; `c < k`.
+    unsafe {
+        // Σ e and Σ e ln e, with e = exp(joint − top): the log density, and the entropy without another pass.
+        let (mut sum, mut sum_log) = ([0.0; R], [0.0; R]);
+        let mut c = 0;
+        while c < a.k {
+            let mut e = load_rows::<T, R>(r.cast_const(), c * TILE_ROWS);
+            each(R, |i| {
+                // `top` is never NaN: a comparison with NaN is false.
+                if top[i] == f64::NEG_INFINITY {
+                    e[i] = device::load(a.weights, c as u64);
+                    sum_log[i] += if e[i] > T::ZERO { (e[i] * e[i].ln()).to_f64() } else { 0.0 };
+                } else {
+                    let below = e[i] - T::from_f64(top[i]);
+                    e[i] = below.exp();
+                    sum_log[i] += if e[i] > T::ZERO { (e[i] * below).to_f64() } else { 0.0 };
+                }
+                sum[i] += e[i].to_f64();
+            });
+            store_rows(r, c * TILE_ROWS, e);
+            c += 1;
+        }
+        let mut i = 0;
+        while i < R as u32 {
+            end_row(a, row + i as u64, [pick(&top, i), pick(&sum, i), pick(&sum_log, i)], totals);
+            i += 1;
+        }
+        if a.want_responsibilities != 0 || !a.labels.is_null() {
+            normalise(a, row, r, sum);
+        }
+    }
+}
+
+/// `all[i]`. An array that is indexed at run time would leave the registers.
+#[inline(always)]
+fn pick<const R: usize>(all: &[f64; R], i: u32) -> f64 {
+    let mut out = all[0];
+    each(R, |other| out = if other as u32 == i { all[other] } else { out });
+    out
+}
+
+/// Writes a row's log density and adds its part to the totals.
+///
+/// # Safety
+/// The buffers in `a` are as the fields of [`EStep`] document; `row < n`.
+#[inline(always)]
+unsafe fn end_row<T: Real>(a: &EStep<T>, row: u64, [top, sum, sum_log]: [f64; 3], totals: &mut Totals) {
+    // SAFETY: the caller passes `row < n`.
     unsafe {
         let weight = if a.row_weights.is_null() { 1.0 } else { device::load(a.row_weights, row) };
-        let mut top = f64::NEG_INFINITY;
-        let mut c = 0;
-        while c < a.k {
-            let distance = squared_distance(x, c);
-            // NaN is a difference of infinities: squares of the row overflow, so its density is 0.
-            let distance = if distance >= 0.0 { distance } else { f64::INFINITY };
-            let scale = device::load(a.log_scale, c as u64).to_f64() + device::load(a.log_scale_low, c as u64).to_f64();
-            let joint = scale - 0.5 * distance;
-            top = if joint > top { joint } else { top };
-            device::store(r, c as u64 * rows, T::from_f64(joint));
-            c += 1;
-        }
-        // `top` is never NaN: a comparison with NaN is false.
-        let lost = top == f64::NEG_INFINITY;
-        let rounded = T::from_f64(top);
-
-        // Σ e and Σ e ln e, with e = exp(joint − top): the log density, and the entropy without another pass.
-        let (mut sum, mut sum_log) = (0.0, 0.0);
-        let mut c = 0;
-        while c < a.k {
-            let e = if lost {
-                device::load(a.weights, c as u64)
-            } else {
-                let below = device::load(r.cast_const(), c as u64 * rows) - rounded;
-                let e = below.exp();
-                sum_log += if e > T::ZERO { (e * below).to_f64() } else { 0.0 };
-                e
-            };
-            if lost && e > T::ZERO {
-                sum_log += (e * e.ln()).to_f64();
-            }
-            sum += e.to_f64();
-            device::store(r, c as u64 * rows, e);
-            c += 1;
-        }
         let ln_sum = ln_f64(sum);
-        let log_density = if lost { f64::NEG_INFINITY } else { top + ln_sum };
-
+        let log_density = if top == f64::NEG_INFINITY { top } else { top + ln_sum };
         if !a.log_densities.is_null() {
             device::store(a.log_densities, row, log_density);
         }
@@ -317,36 +468,43 @@ unsafe fn one_row<T: Real>(
             totals.entropy += weight * (ln_sum - sum_log / sum);
             totals.weight += weight;
         }
-        if a.want_responsibilities != 0 || !a.labels.is_null() {
-            normalise(a, row, r, weight, sum);
-        }
     }
 }
 
-/// Computes a row's responsibilities from its exponentials at `r` and their sum; and its label, the first of the
-/// largest.
+/// Computes responsibilities of `R` rows from their exponentials at `r` and their sums; and the rows' labels, the first of
+/// the largest.
 ///
 /// # Safety
-/// The buffers in `a` are as the fields of [`EStep`] document; `row < n`, and `r` points to the row's responsibilities.
+/// As for [`end_rows`].
 #[inline(always)]
-unsafe fn normalise<T: Real>(a: &EStep<T>, row: u64, r: *mut T, weight: f64, sum: f64) {
-    let rows = TILE_ROWS as u64;
-    let share = 1.0 / sum;
-    let scale = if a.weighted != 0 { weight } else { 1.0 };
-    let (mut best, mut label) = (T::NEG_INFINITY, 0);
+unsafe fn normalise<T: Real, const R: usize>(a: &EStep<T>, row: u64, r: *mut T, sum: [f64; R]) {
+    let (mut share, mut scale) = ([0.0; R], [T::ONE; R]);
+    let (mut best, mut label) = ([T::NEG_INFINITY; R], [0; R]);
     let mut c = 0;
-    // SAFETY: the caller passes `row < n` and the row's `r`; `c < k`.
+    // SAFETY: the caller passes rows below `n` and their `r`; `c < k`.
     unsafe {
-        while c < a.k {
-            let unweighted = T::from_f64(device::load(r.cast_const(), c as u64 * rows).to_f64() * share);
-            if unweighted > best {
-                (best, label) = (unweighted, c);
+        each(R, |i| {
+            share[i] = 1.0 / sum[i];
+            if a.weighted != 0 && !a.row_weights.is_null() {
+                scale[i] = T::from_f64(device::load(a.row_weights, row + i as u64));
             }
-            device::store(r, c as u64 * rows, unweighted * T::from_f64(scale));
+        });
+        while c < a.k {
+            let mut values = load_rows::<T, R>(r.cast_const(), c * TILE_ROWS);
+            each(R, |i| {
+                let unweighted = T::from_f64(values[i].to_f64() * share[i]);
+                if unweighted > best[i] {
+                    (best[i], label[i]) = (unweighted, c);
+                }
+                values[i] = unweighted * scale[i];
+            });
+            if a.want_responsibilities != 0 {
+                store_rows(r, c * TILE_ROWS, values);
+            }
             c += 1;
         }
         if !a.labels.is_null() {
-            device::store(a.labels, row, label);
+            each(R, |i| device::store(a.labels, row + i as u64, label[i]));
         }
     }
 }

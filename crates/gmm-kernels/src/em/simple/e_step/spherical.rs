@@ -1,7 +1,26 @@
 //! Spherical covariances: `Σ ((x_j − μ_j) / σ)²`.
 
-use crate::em::simple::e_step::{EStep, SumOfSquares, run};
+use crate::each::each;
+use crate::em::simple::e_step::{EStep, Group, Mean, SquaredDistances, SumOfSquares, run};
 use crate::{Real, device};
+
+struct Distances<'a, T: Real>(&'a EStep<T>);
+
+impl<T: Real> SquaredDistances<T> for Distances<'_, T> {
+    #[inline(always)]
+    unsafe fn of<const R: usize>(&self, x: Group<T, R>, c: u32) -> [f64; R] {
+        let mean = Mean::of(self.0, c);
+        // SAFETY: `c < k`.
+        let scale = unsafe { device::load(self.0.factor, c as u64) };
+        SumOfSquares::of(self.0.d, |j| {
+            // SAFETY: `c < k` and `j < d`, so indices are within the buffers.
+            let mut z = unsafe { x.centred(mean, j) };
+            // Scaled before squaring: the square of the unscaled difference could be out of range.
+            each(R, |i| z[i] = z[i] * scale);
+            z
+        })
+    }
+}
 
 /// Body of the kernel; `factor` is `(k,)`, `1/σ`.
 ///
@@ -9,12 +28,6 @@ use crate::{Real, device};
 /// The buffers in `a` are as the fields of [`EStep`] document.
 #[inline(always)]
 pub unsafe fn body<T: Real>(a: EStep<T>) {
-    // SAFETY: the caller upholds `# Safety`; `c < k` and `j < d`, so indices are within the buffers.
-    unsafe {
-        run(&a, |x, c| {
-            let precision = device::load(a.factor, c as u64);
-            // Scaled before squaring: the square of the unscaled difference could be out of range.
-            SumOfSquares::of(a.d, |j| x.centred(&a, c, j) * precision)
-        });
-    }
+    // SAFETY: the caller upholds `# Safety`.
+    unsafe { run(&a, &Distances(&a)) };
 }

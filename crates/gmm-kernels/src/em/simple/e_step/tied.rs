@@ -4,8 +4,8 @@
 //! are far from the shift relative to the covariance. It is not used until its error has been bounded.
 
 use crate::Real;
-use crate::em::simple::e_step::full::squared_distance;
-use crate::em::simple::e_step::{EStep, InScratch, InShared, Solved, run};
+use crate::em::simple::e_step::full::squared_distances;
+use crate::em::simple::e_step::{EStep, Group, InScratch, InShared, Solved, SquaredDistances, run};
 
 /// Body of the kernel that keeps solved columns in shared memory.
 ///
@@ -14,7 +14,7 @@ use crate::em::simple::e_step::{EStep, InScratch, InShared, Solved, run};
 #[inline(always)]
 pub unsafe fn in_shared<T: Real>(a: EStep<T>) {
     // SAFETY: the caller upholds `# Safety`: the buffers are as `EStep` documents.
-    unsafe { body(&a, InShared::new()) };
+    unsafe { body(&a, InShared) };
 }
 
 /// Body of the kernel that keeps solved columns in `scratch`.
@@ -27,8 +27,23 @@ pub unsafe fn in_scratch<T: Real>(a: EStep<T>) {
     unsafe { body(&a, InScratch::new(&a)) };
 }
 
+struct Distances<'a, T: Real, S> {
+    a: &'a EStep<T>,
+    solved: S,
+}
+
+impl<T: Real, S: Solved<T>> SquaredDistances<T> for Distances<'_, T, S> {
+    const SEVERAL: bool = S::SEVERAL;
+
+    #[inline(always)]
+    unsafe fn of<const R: usize>(&self, x: Group<T, R>, c: u32) -> [f64; R] {
+        // SAFETY: `factor` is one factor of `panel_len(d)` elements.
+        unsafe { squared_distances(self.a, x, c, self.a.factor, self.solved) }
+    }
+}
+
 #[inline(always)]
 unsafe fn body<T: Real>(a: &EStep<T>, solved: impl Solved<T>) {
-    // SAFETY: both entries uphold `# Safety`; `factor` is one factor of `panel_len(d)` elements.
-    unsafe { run(a, |x, c| squared_distance(a, x, c, a.factor, solved)) };
+    // SAFETY: both entries uphold `# Safety`.
+    unsafe { run(a, &Distances { a, solved }) };
 }
