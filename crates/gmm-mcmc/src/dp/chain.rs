@@ -1,0 +1,302 @@
+//! One chain: a partition of the rows into clusters, and the sweeps that change it.
+
+use gmm_host::{EvaluateOptions, Resident};
+use gmm_model::{Draws, Mixture};
+
+use super::conjugate::Conjugate;
+use super::launch::by_task;
+use super::moments::{Moments, Sums};
+use super::{Concentration, DpOptions};
+use crate::Error;
+
+/// A set of rows that share parameters.
+#[derive(Clone, Debug)]
+pub(super) struct Cluster {
+    pub(super) rows: Moments,
+    /// [`Conjugate::log_marginal`] of the rows.
+    pub(super) log_marginal: f64,
+}
+
+/// The rows on the host, row-major `(n, d)`.
+pub(super) struct Rows {
+    pub(super) x: Vec<f64>,
+    pub(super) n: usize,
+    pub(super) d: usize,
+}
+
+impl Rows {
+    pub(super) fn row(&self, i: usize) -> &[f64] {
+        &self.x[i * self.d..][..self.d]
+    }
+}
+
+/// Proposals and acceptances since the last reset.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) splits: [u64; 2],
+    pub(super) merges: [u64; 2],
+}
+
+pub(super) struct Chain<'a> {
+    pub(super) rows: &'a Rows,
+    pub(super) prior: &'a Conjugate,
+    pub(super) options: &'a DpOptions,
+    pub(super) chain: u64,
+    pub(super) step: u64,
+    pub(super) concentration: f64,
+    /// The cluster of each row, `(n,)`.
+    pub(super) labels: Vec<u32>,
+    pub(super) clusters: Vec<Cluster>,
+    pub(super) counts: Counts,
+    responsibilities: Vec<f64>,
+}
+
+impl<'a> Chain<'a> {
+    /// A chain that starts with all rows in one cluster.
+    pub(super) fn new(rows: &'a Rows, prior: &'a Conjugate, options: &'a DpOptions, chain: u64) -> Self {
+        let labels = vec![0; rows.n];
+        let mut out = Self {
+            rows,
+            prior,
+            options,
+            chain,
+            step: 0,
+            concentration: options.concentration.start(),
+            labels,
+            clusters: Vec::new(),
+            counts: Counts::default(),
+            responsibilities: Vec::new(),
+        };
+        let zero = vec![vec![0.0; rows.d]];
+        out.recount(&out.sums(&zero, &out.labels), &zero);
+        // Sums about 0 may cancel; the second time they are about the mean.
+        let centre = vec![out.clusters[0].rows.mean.clone()];
+        out.recount(&out.sums(&centre, &out.labels), &centre);
+        out
+    }
+
+    /// The draws of this step for a purpose.
+    pub(super) fn draws(&self, purpose: &str) -> Draws {
+        Draws::for_purpose(purpose, self.options.seed, (self.chain << 40) | self.step)
+    }
+
+    pub(super) fn cluster(&self, rows: Moments) -> Cluster {
+        let log_marginal = self.prior.log_marginal(&rows);
+        Cluster { rows, log_marginal }
+    }
+
+    /// One sweep: labels given drawn parameters, splits and merges, some rows one by one, and the concentration.
+    ///
+    /// # Errors
+    /// Any error of the engine; [`gmm_model::ModelError`] if a covariance is singular to rounding.
+    pub(super) fn sweep(&mut self, resident: &mut dyn Resident) -> Result<(), Error> {
+        self.draw_labels(resident)?;
+        self.split_and_merge()?;
+        self.draw_rows();
+        if let Concentration::Gamma { shape, rate } = self.options.concentration {
+            let mut draws = self.draws("dp concentration");
+            self.concentration = escobar_west((shape, rate), self.concentration, (self.clusters.len(), self.rows.n), &mut draws);
+        }
+        self.step += 1;
+        Ok(())
+    }
+
+    /// Draws the labels of all rows at once, given weights and parameters drawn from their posterior.
+    ///
+    /// The number of clusters is conditioned on: none may lose all rows, and none can appear. Rejecting a sweep that
+    /// empties one would be exact but slow. Instead the rows get a random order, and the first row of each cluster in
+    /// that order stays; another row may join any cluster whose first row precedes it. Given the order and the first
+    /// rows, the labels are then independent, with their full conditional distributions.
+    fn draw_labels(&mut self, resident: &mut dyn Resident) -> Result<(), Error> {
+        let mixture = self.draw_mixture()?;
+        let (n, k) = (self.rows.n, self.clusters.len());
+        gmm_host::memory::check("the responsibilities", 8 * n as u128 * k as u128)?;
+        let mut r = std::mem::take(&mut self.responsibilities);
+        r.resize(n * k, 0.0);
+        let want = EvaluateOptions { responsibilities: Some(&mut r), ..EvaluateOptions::default() };
+        resident.evaluate(&mixture, want)?;
+        let order = self.draws("dp order");
+        let keys = by_task(n, |rows| {
+            let mut order = order.clone();
+            order.seek(rows.start as u64);
+            rows.map(|_| order.bits()).collect::<Vec<_>>()
+        })
+        .concat();
+        let first = Firsts::new(&keys, &self.labels, k);
+        let uniforms = self.draws("dp labels");
+        let centres: Vec<Vec<f64>> = mixture.means().outer_iter().map(|m| m.to_vec()).collect();
+        let parts = by_task(n, |rows| {
+            let mut uniforms = uniforms.clone();
+            uniforms.seek(rows.start as u64);
+            let label = |i: usize| first.draw(&r[i * k..][..k], (keys[i], i), self.labels[i], uniforms.uniform());
+            rows.map(label).collect::<Vec<u32>>()
+        });
+        let labels = parts.concat();
+        self.recount(&self.sums(&centres, &labels), &centres);
+        self.labels = labels;
+        self.responsibilities = r;
+        Ok(())
+    }
+
+    /// Weights and parameters of the clusters, given their rows. The weights are `Dirichlet(n_1, .., n_K, α)`; that of
+    /// new clusters, the last, does not matter to rows that join existing ones.
+    fn draw_mixture(&self) -> Result<Mixture, Error> {
+        let mut draws = self.draws("dp parameters");
+        let logs: Vec<f64> = self.clusters.iter().map(|c| draws.ln_gamma(c.rows.n)).collect();
+        let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = logs.iter().map(|v| libm::exp(v - top)).collect();
+        let sum: f64 = weights.iter().sum();
+        let weights = weights.iter().map(|w| w / sum).collect();
+        Ok(self.prior.draw(self.clusters.iter().map(|c| &c.rows), weights, &mut draws)?)
+    }
+
+    /// The sums of each cluster about given centres.
+    fn sums(&self, centres: &[Vec<f64>], labels: &[u32]) -> Vec<Sums> {
+        let (kind, d) = (self.prior.kind(), self.rows.d);
+        let zero = || vec![Sums::zero(kind, d); centres.len()];
+        let parts = by_task(self.rows.n, |rows| {
+            let (mut sums, mut z) = (zero(), vec![0.0; d]);
+            for i in rows {
+                let c = labels[i] as usize;
+                z.iter_mut().zip(self.rows.row(i)).zip(&centres[c]).for_each(|((z, x), m)| *z = x - m);
+                sums[c].add_row(&z);
+            }
+            sums
+        });
+        parts.into_iter().fold(zero(), |mut all, part| {
+            all.iter_mut().zip(&part).for_each(|(a, b)| a.add(b));
+            all
+        })
+    }
+
+    fn recount(&mut self, sums: &[Sums], centres: &[Vec<f64>]) {
+        let of = |(sums, centre): (&Sums, &Vec<f64>)| self.cluster(Moments::about(centre, sums));
+        self.clusters = sums.iter().zip(centres).map(of).collect();
+    }
+
+    /// Gibbs updates of a few rows, with all parameters integrated out. A row may leave all clusters for a new one, and
+    /// clusters of one row may vanish.
+    ///
+    /// Source: Neal 2000, algorithm 3.
+    fn draw_rows(&mut self) {
+        let mut draws = self.draws("dp rows");
+        let count = self.options.single_rows.min(self.rows.n);
+        for i in draws.distinct_indices(self.rows.n, count) {
+            let x = self.rows.row(i);
+            let old = self.labels[i] as usize;
+            let left = self.cluster(self.clusters[old].rows.without(x));
+            if left.rows.n == 0.0 {
+                self.remove(old);
+            } else {
+                self.clusters[old] = left;
+            }
+            let new = Moments::empty(self.prior.kind(), self.rows.d);
+            let with: Vec<Cluster> = self
+                .clusters
+                .iter()
+                .map(|c| &c.rows)
+                .chain([&new])
+                .map(|rows| self.cluster(rows.with(x)))
+                .collect();
+            let log = |(c, with): (usize, &Cluster)| match self.clusters.get(c) {
+                Some(now) => libm::log(now.rows.n) + with.log_marginal - now.log_marginal,
+                None => libm::log(self.concentration) + with.log_marginal,
+            };
+            let logs: Vec<f64> = with.iter().enumerate().map(log).collect();
+            let chosen = pick(&logs, draws.uniform());
+            self.labels[i] = chosen as u32;
+            let joined = with.into_iter().nth(chosen).expect("one of them");
+            match self.clusters.get_mut(chosen) {
+                Some(cluster) => *cluster = joined,
+                None => self.clusters.push(joined),
+            }
+        }
+    }
+
+    /// Removes a cluster; the last takes its label.
+    pub(super) fn remove(&mut self, c: usize) {
+        self.clusters.swap_remove(c);
+        let last = self.clusters.len() as u32;
+        self.labels.iter_mut().filter(|label| **label == last).for_each(|label| *label = c as u32);
+    }
+
+    /// The log joint density of partition, rows and, if it is not fixed, concentration.
+    pub(super) fn log_joint(&self) -> f64 {
+        let (alpha, n) = (self.concentration, self.rows.n as f64);
+        let of = |c: &Cluster| libm::log(alpha) + libm::lgamma(c.rows.n) + c.log_marginal;
+        let clusters: f64 = self.clusters.iter().map(of).sum();
+        clusters + libm::lgamma(alpha) - libm::lgamma(alpha + n) + self.options.concentration.log_density(alpha)
+    }
+}
+
+/// The first row of each cluster in a random order, which is that of the keys, ties by index.
+struct Firsts {
+    /// `(k,)`
+    each: Vec<(u64, usize)>,
+    /// The last of them.
+    last: (u64, usize),
+}
+
+impl Firsts {
+    fn new(keys: &[u64], labels: &[u32], k: usize) -> Self {
+        let mut each = vec![(u64::MAX, usize::MAX); k];
+        for (i, (&key, &label)) in keys.iter().zip(labels).enumerate() {
+            let first = &mut each[label as usize];
+            *first = (*first).min((key, i));
+        }
+        let last = each.iter().copied().max().expect("at least one cluster");
+        Self { each, last }
+    }
+
+    /// The label of a row, among the clusters that it may join, with probabilities in proportion to `r`.
+    fn draw(&self, r: &[f64], at: (u64, usize), now: u32, uniform: f64) -> u32 {
+        if self.each[now as usize] == at {
+            return now;
+        }
+        let free = at > self.last;
+        let allowed = |c: usize| free || self.each[c] < at;
+        let total: f64 = r.iter().enumerate().filter(|(c, _)| allowed(*c)).map(|(_, r)| r).sum();
+        if total <= 0.0 {
+            // All are below 1e-308 of the largest that is not allowed.
+            return now;
+        }
+        let mut left = uniform * total;
+        let mut chosen = now;
+        for (c, r) in r.iter().enumerate().filter(|(c, r)| allowed(*c) && **r > 0.0) {
+            chosen = c as u32;
+            left -= r;
+            if left < 0.0 {
+                break;
+            }
+        }
+        chosen
+    }
+}
+
+/// Index `i` with probability in proportion to `exp(logs[i])`.
+fn pick(logs: &[f64], uniform: f64) -> usize {
+    let top = logs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let mut sum = 0.0;
+    let cumulative: Vec<f64> = logs
+        .iter()
+        .map(|v| {
+            sum += libm::exp(v - top);
+            sum
+        })
+        .collect();
+    Draws::index_at(&cumulative, uniform)
+}
+
+/// A draw of α given `(K, n)` and the previous α, under a Gamma prior of the given shape and rate.
+///
+/// Source: Escobar and West 1995, section 6.
+pub(super) fn escobar_west((shape, rate): (f64, f64), alpha: f64, (k, n): (usize, usize), draws: &mut Draws) -> f64 {
+    let (k, n) = (k as f64, n as f64);
+    // ln η, η ~ Beta(α + 1, n).
+    let (a, b) = (draws.ln_gamma(alpha + 1.0), draws.ln_gamma(n));
+    let ln_eta = -libm::log1p(libm::exp(b - a));
+    let rate = rate - ln_eta;
+    let odds = (shape + k - 1.0) / (n * rate);
+    let more = draws.uniform() * (1.0 + odds) < odds;
+    draws.gamma(shape + k - f64::from(u8::from(!more))) / rate
+}

@@ -1,0 +1,204 @@
+//! The launch state of a split or merge: two sub-clusters of a set of rows, started from two of its rows.
+//!
+//! A few iterations of EM for two components, in the rows of the set only, all rows at once. The result depends on the
+//! set and on the two rows, not on how the set is split at present. So a split and the merge that undoes it have the
+//! same launch state, and the probability of the split given it is a product over the rows.
+
+use std::ops::Range;
+
+use gmm_model::{Draws, ModelError};
+use rayon::prelude::*;
+
+use super::conjugate::{Conjugate, Factor, Normal};
+use super::moments::{Moments, Sums};
+
+/// Iterations of EM. More make better proposals, and take longer; the target does not depend on it.
+const ITERATIONS: usize = 4;
+/// Rows per task. Sums are added per task in order, so the bits do not depend on the number of threads.
+const TASK: usize = 4096;
+/// Rows per block of columns: two blocks of 16 columns fit in the L1 cache.
+const BLOCK: usize = 128;
+
+/// Calls `work` for ranges of [`TASK`] rows, on the threads of the current pool; the results are in order.
+pub(super) fn by_task<T: Send>(n: usize, work: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
+    let ranges = (0..n).step_by(TASK).map(|first| first..n.min(first + TASK));
+    if n <= TASK {
+        return ranges.map(work).collect();
+    }
+    ranges.collect::<Vec<_>>().into_par_iter().map(work).collect()
+}
+
+/// Two sub-clusters of a set of rows.
+pub(super) struct Launch {
+    /// Of each row of the set, the log odds of the right sub-cluster. Of the two first rows they do not count.
+    log_odds: Vec<f64>,
+    /// Positions in the set of the rows that stay in the left and the right sub-cluster.
+    seeds: [usize; 2],
+}
+
+/// A set of rows in columns, `(d, n)`.
+struct Set {
+    columns: Vec<f64>,
+    n: usize,
+    d: usize,
+}
+
+impl Launch {
+    /// From the rows `members`, in ascending order, of the rows `x`, `(.., d)` in row-major order; `seeds` are positions
+    /// in `members`.
+    ///
+    /// Cost: `O(n d²)` per iteration.
+    ///
+    /// # Errors
+    /// [`ModelError`] if a covariance is singular to rounding.
+    pub(super) fn new(
+        x: &[f64],
+        members: &[u32],
+        seeds: [usize; 2],
+        all: &Moments,
+        (prior, concentration): (&Conjugate, f64),
+    ) -> Result<Self, ModelError> {
+        let (n, d) = (members.len(), all.mean.len());
+        let mut columns = vec![0.0; n * d];
+        for (i, &row) in members.iter().enumerate() {
+            (0..d).for_each(|j| columns[j * n + i] = x[row as usize * d + j]);
+        }
+        let set = Set { columns, n, d };
+        let mut launch = Self { log_odds: vec![0.0; n], seeds };
+        // At first each row goes to the nearer seed, in units of the whole set.
+        let whole = prior.expected(all)?;
+        let at = |seed: usize| Normal { mean: (0..d).map(|j| set.columns[j * n + seed]).collect(), ..whole.clone() };
+        let mut pair = seeds.map(at);
+        let mut shift = 0.0;
+        for iteration in 0..ITERATIONS {
+            let moments = launch.iterate(&set, &pair, shift, (iteration == 0, prior));
+            // The mean of the weights under a symmetric prior of the same total concentration.
+            let weight = |m: &Moments| m.n + 0.5 * concentration;
+            shift = libm::log(weight(&moments[1])) - libm::log(weight(&moments[0]));
+            pair = [prior.expected(&moments[0])?, prior.expected(&moments[1])?];
+        }
+        launch.log_odds = by_task(n, |rows| set.log_odds(&pair, shift, rows, |_, _, _| {})).concat();
+        Ok(launch)
+    }
+
+    /// One iteration: the moments of both sub-clusters, given their parameters.
+    fn iterate(
+        &self,
+        set: &Set,
+        pair: &[Normal; 2],
+        shift: f64,
+        (hard, prior): (bool, &Conjugate),
+    ) -> [Moments; 2] {
+        let each = by_task(set.n, |rows| {
+            let zero = || Sums::zero(prior.kind(), set.d);
+            let mut sums = [zero(), zero()];
+            let mut r = [[0.0; BLOCK]; 2];
+            let mut scratch = [0.0; BLOCK];
+            set.log_odds(pair, shift, rows, |block, log_odds, z| {
+                let m = block.len();
+                for (i, odds) in log_odds.iter().enumerate() {
+                    let right = if hard { f64::from(u8::from(*odds > 0.0)) } else { 1.0 / (1.0 + libm::exp(-odds)) };
+                    (r[0][i], r[1][i]) = (1.0 - right, right);
+                }
+                for (side, seed) in self.seeds.into_iter().enumerate().filter(|(_, seed)| block.contains(seed)) {
+                    r[side][seed - block.start] = 1.0;
+                    r[1 - side][seed - block.start] = 0.0;
+                }
+                (0..2).for_each(|side| sums[side].add_block(&z[side], &r[side][..m], &mut scratch[..m]));
+            });
+            sums
+        });
+        let mut each = each.into_iter();
+        let mut total = each.next().expect("at least two rows");
+        each.for_each(|sums| total.iter_mut().zip(&sums).for_each(|(a, b)| a.add(b)));
+        let [left, right] = total;
+        [Moments::about(&pair[0].mean, &left), Moments::about(&pair[1].mean, &right)]
+    }
+
+    /// Draws the sub-cluster of each row (true is the right one), and the log probability of that.
+    pub(super) fn draw(&self, draws: &Draws) -> (Vec<bool>, f64) {
+        let n = self.log_odds.len();
+        let parts = by_task(n, |rows| {
+            let mut draws = draws.clone();
+            draws.seek(rows.start as u64);
+            rows.map(|i| draws.uniform() * (1.0 + libm::exp(-self.log_odds[i])) < 1.0).collect::<Vec<_>>()
+        });
+        let mut right = parts.concat();
+        [false, true].into_iter().zip(self.seeds).for_each(|(side, seed)| right[seed] = side);
+        let log = self.log_probability(&right);
+        (right, log)
+    }
+
+    /// The log probability of drawing these sub-clusters.
+    pub(super) fn log_probability(&self, right: &[bool]) -> f64 {
+        let of = |i: usize| {
+            let odds = if right[i] { self.log_odds[i] } else { -self.log_odds[i] };
+            // ln(1 / (1 + exp(−odds))), without overflow.
+            if odds > 0.0 { -libm::log1p(libm::exp(-odds)) } else { odds - libm::log1p(libm::exp(odds)) }
+        };
+        let parts = by_task(right.len(), |rows| rows.filter(|i| !self.seeds.contains(i)).map(of).sum::<f64>());
+        parts.iter().sum()
+    }
+}
+
+impl Set {
+    /// The log odds of the second of two normals, whose log weight is larger by `shift`, of a range of rows. Calls
+    /// `see(block, log_odds, z)` for each block of rows, with their differences from both means in columns.
+    fn log_odds(
+        &self,
+        pair: &[Normal; 2],
+        shift: f64,
+        rows: Range<usize>,
+        mut see: impl FnMut(Range<usize>, &[f64], [&[f64]; 2]),
+    ) -> Vec<f64> {
+        let mut out = Vec::with_capacity(rows.len());
+        let room = || vec![0.0; self.d * BLOCK];
+        let (mut z, mut y) = ([room(), room()], room());
+        for first in rows.clone().step_by(BLOCK) {
+            let block = first..rows.end.min(first + BLOCK);
+            let m = block.len();
+            let mut squares = [[0.0; BLOCK]; 2];
+            for side in 0..2 {
+                for (j, mean) in pair[side].mean.iter().enumerate() {
+                    let column = &self.columns[j * self.n..][block.clone()];
+                    z[side][j * m..][..m].iter_mut().zip(column).for_each(|(z, x)| *z = x - mean);
+                }
+                pair[side].factor.squares(&z[side][..self.d * m], &mut y, &mut squares[side][..m]);
+            }
+            let constant = shift + pair[1].log_normalizer - pair[0].log_normalizer;
+            out.extend((0..m).map(|i| constant + 0.5 * (squares[0][i] - squares[1][i])));
+            see(block, &out[out.len() - m..], [&z[0][..self.d * m], &z[1][..self.d * m]]);
+        }
+        out
+    }
+}
+
+impl Factor {
+    /// Adds to `squares`, `(m,)`, the squared Mahalanobis distances of differences `z`, `(d, m)` in columns.
+    fn squares(&self, z: &[f64], y: &mut [f64], squares: &mut [f64]) {
+        let m = squares.len();
+        match self {
+            Self::Diag(sd) => {
+                for (z, sd) in z.chunks_exact(m).zip(sd) {
+                    squares.iter_mut().zip(z).for_each(|(s, z)| *s += (z / sd) * (z / sd));
+                }
+            }
+            Self::Full(factor) => {
+                for i in 0..factor.dim() {
+                    let (known, rest) = y.split_at_mut(i * m);
+                    let at = &mut rest[..m];
+                    at.copy_from_slice(&z[i * m..][..m]);
+                    for (j, known) in known.chunks_exact(m).enumerate() {
+                        let l = factor.at(i, j);
+                        at.iter_mut().zip(known).for_each(|(y, known)| *y -= l * known);
+                    }
+                    let scale = 1.0 / factor.at(i, i);
+                    at.iter_mut().zip(&mut *squares).for_each(|(y, s)| {
+                        *y *= scale;
+                        *s += *y * *y;
+                    });
+                }
+            }
+        }
+    }
+}
