@@ -9,6 +9,7 @@
 mod batched_eval;
 mod checkpoint;
 pub mod diagnostics;
+pub mod dp;
 mod error;
 pub mod labels;
 mod metropolis;

@@ -95,7 +95,8 @@ impl<'a> Chain<'a> {
         self.draw_rows();
         if let Concentration::Gamma { shape, rate } = self.options.concentration {
             let mut draws = self.draws("dp concentration");
-            self.concentration = escobar_west((shape, rate), self.concentration, (self.clusters.len(), self.rows.n), &mut draws);
+            self.concentration =
+                escobar_west((shape, rate), self.concentration, (self.clusters.len(), self.rows.n), &mut draws);
         }
         self.step += 1;
         Ok(())
@@ -191,13 +192,8 @@ impl<'a> Chain<'a> {
                 self.clusters[old] = left;
             }
             let new = Moments::empty(self.prior.kind(), self.rows.d);
-            let with: Vec<Cluster> = self
-                .clusters
-                .iter()
-                .map(|c| &c.rows)
-                .chain([&new])
-                .map(|rows| self.cluster(rows.with(x)))
-                .collect();
+            let with: Vec<Cluster> =
+                self.clusters.iter().map(|c| &c.rows).chain([&new]).map(|rows| self.cluster(rows.with(x))).collect();
             let log = |(c, with): (usize, &Cluster)| match self.clusters.get(c) {
                 Some(now) => libm::log(now.rows.n) + with.log_marginal - now.log_marginal,
                 None => libm::log(self.concentration) + with.log_marginal,

@@ -6,9 +6,10 @@
 
 use std::ops::Range;
 
-use gmm_model::{Draws, ModelError};
+use gmm_model::{CovarianceType, Draws, ModelError};
 use rayon::prelude::*;
 
+use super::chain::Rows;
 use super::conjugate::{Conjugate, Factor, Normal};
 use super::moments::{Moments, Sums};
 
@@ -20,12 +21,20 @@ const TASK: usize = 4096;
 const BLOCK: usize = 128;
 
 /// Calls `work` for ranges of [`TASK`] rows, on the threads of the current pool; the results are in order.
-pub(super) fn by_task<T: Send>(n: usize, work: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
+pub(super) fn by_task<T: Send>(n: usize, work: impl Fn(Range<usize>) -> T + Send + Sync) -> Vec<T> {
     let ranges = (0..n).step_by(TASK).map(|first| first..n.min(first + TASK));
     if n <= TASK {
         return ranges.map(work).collect();
     }
     ranges.collect::<Vec<_>>().into_par_iter().map(work).collect()
+}
+
+/// The sums of all tasks, in their order.
+pub(super) fn added<const N: usize>(each: Vec<[Sums; N]>) -> [Sums; N] {
+    let mut each = each.into_iter();
+    let mut total = each.next().expect("at least one row");
+    each.for_each(|sums| total.iter_mut().zip(&sums).for_each(|(a, b)| a.add(b)));
+    total
 }
 
 /// Two sub-clusters of a set of rows.
@@ -34,6 +43,8 @@ pub(super) struct Launch {
     log_odds: Vec<f64>,
     /// Positions in the set of the rows that stay in the left and the right sub-cluster.
     seeds: [usize; 2],
+    /// Points in the middle of the sub-clusters, each `(d,)`.
+    pub(super) means: [Vec<f64>; 2],
 }
 
 /// A set of rows in columns, `(d, n)`.
@@ -44,31 +55,29 @@ struct Set {
 }
 
 impl Launch {
-    /// From the rows `members`, in ascending order, of the rows `x`, `(.., d)` in row-major order; `seeds` are positions
-    /// in `members`.
+    /// Of the rows `members`, in ascending order; `seeds` are positions in `members`.
     ///
     /// Cost: `O(n d²)` per iteration.
     ///
     /// # Errors
     /// [`ModelError`] if a covariance is singular to rounding.
     pub(super) fn new(
-        x: &[f64],
+        x: &Rows,
         members: &[u32],
         seeds: [usize; 2],
-        all: &Moments,
         (prior, concentration): (&Conjugate, f64),
     ) -> Result<Self, ModelError> {
-        let (n, d) = (members.len(), all.mean.len());
+        let (n, d) = (members.len(), x.d);
         let mut columns = vec![0.0; n * d];
         for (i, &row) in members.iter().enumerate() {
-            (0..d).for_each(|j| columns[j * n + i] = x[row as usize * d + j]);
+            x.row(row as usize).iter().enumerate().for_each(|(j, v)| columns[j * n + i] = *v);
         }
         let set = Set { columns, n, d };
-        let mut launch = Self { log_odds: vec![0.0; n], seeds };
         // At first each row goes to the nearer seed, in units of the whole set.
-        let whole = prior.expected(all)?;
-        let at = |seed: usize| Normal { mean: (0..d).map(|j| set.columns[j * n + seed]).collect(), ..whole.clone() };
-        let mut pair = seeds.map(at);
+        let at = seeds.map(|seed| (0..d).map(|j| set.columns[j * n + seed]).collect::<Vec<f64>>());
+        let whole = prior.expected(&set.moments(&at[0], prior.kind()))?;
+        let mut launch = Self { log_odds: Vec::new(), seeds, means: at.clone() };
+        let mut pair = at.map(|mean| Normal { mean, ..whole.clone() });
         let mut shift = 0.0;
         for iteration in 0..ITERATIONS {
             let moments = launch.iterate(&set, &pair, shift, (iteration == 0, prior));
@@ -78,17 +87,12 @@ impl Launch {
             pair = [prior.expected(&moments[0])?, prior.expected(&moments[1])?];
         }
         launch.log_odds = by_task(n, |rows| set.log_odds(&pair, shift, rows, |_, _, _| {})).concat();
+        launch.means = pair.map(|normal| normal.mean);
         Ok(launch)
     }
 
     /// One iteration: the moments of both sub-clusters, given their parameters.
-    fn iterate(
-        &self,
-        set: &Set,
-        pair: &[Normal; 2],
-        shift: f64,
-        (hard, prior): (bool, &Conjugate),
-    ) -> [Moments; 2] {
+    fn iterate(&self, set: &Set, pair: &[Normal; 2], shift: f64, (hard, prior): (bool, &Conjugate)) -> [Moments; 2] {
         let each = by_task(set.n, |rows| {
             let zero = || Sums::zero(prior.kind(), set.d);
             let mut sums = [zero(), zero()];
@@ -108,10 +112,7 @@ impl Launch {
             });
             sums
         });
-        let mut each = each.into_iter();
-        let mut total = each.next().expect("at least two rows");
-        each.for_each(|sums| total.iter_mut().zip(&sums).for_each(|(a, b)| a.add(b)));
-        let [left, right] = total;
+        let [left, right] = added(each);
         [Moments::about(&pair[0].mean, &left), Moments::about(&pair[1].mean, &right)]
     }
 
@@ -142,6 +143,31 @@ impl Launch {
 }
 
 impl Set {
+    /// The moments of all rows, from sums about a centre.
+    fn moments(&self, centre: &[f64], kind: CovarianceType) -> Moments {
+        let each = by_task(self.n, |rows| {
+            let mut sums = Sums::zero(kind, self.d);
+            let (mut z, mut scratch) = (vec![0.0; self.d * BLOCK], [0.0; BLOCK]);
+            for first in rows.clone().step_by(BLOCK) {
+                let block = first..rows.end.min(first + BLOCK);
+                let m = block.len();
+                self.differences(centre, block, &mut z);
+                sums.add_block(&z[..self.d * m], &[1.0; BLOCK][..m], &mut scratch[..m]);
+            }
+            [sums]
+        });
+        Moments::about(centre, &added(each)[0])
+    }
+
+    /// The differences of a block of rows from a point, in columns.
+    fn differences(&self, point: &[f64], block: Range<usize>, z: &mut [f64]) {
+        let m = block.len();
+        for (j, p) in point.iter().enumerate() {
+            let column = &self.columns[j * self.n..][block.clone()];
+            z[j * m..][..m].iter_mut().zip(column).for_each(|(z, x)| *z = x - p);
+        }
+    }
+
     /// The log odds of the second of two normals, whose log weight is larger by `shift`, of a range of rows. Calls
     /// `see(block, log_odds, z)` for each block of rows, with their differences from both means in columns.
     fn log_odds(
@@ -159,10 +185,7 @@ impl Set {
             let m = block.len();
             let mut squares = [[0.0; BLOCK]; 2];
             for side in 0..2 {
-                for (j, mean) in pair[side].mean.iter().enumerate() {
-                    let column = &self.columns[j * self.n..][block.clone()];
-                    z[side][j * m..][..m].iter_mut().zip(column).for_each(|(z, x)| *z = x - mean);
-                }
+                self.differences(&pair[side].mean, block.clone(), &mut z[side]);
                 pair[side].factor.squares(&z[side][..self.d * m], &mut y, &mut squares[side][..m]);
             }
             let constant = shift + pair[1].log_normalizer - pair[0].log_normalizer;

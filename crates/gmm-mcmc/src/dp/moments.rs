@@ -173,7 +173,6 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     sums.iter().sum::<f64>() + rest
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,7 +18,8 @@
 use gmm_model::Draws;
 
 use super::chain::{Chain, Cluster};
-use super::launch::Launch;
+use super::launch::{Launch, added, by_task};
+use super::moments::{Moments, Sums};
 use crate::Error;
 
 impl Chain<'_> {
@@ -66,9 +67,9 @@ impl Chain<'_> {
         let own = self.labels[i];
         let members = self.members(|label| label == own);
         let whole = &self.clusters[own as usize];
-        let launch = self.launch(&members, [i, j], whole)?;
+        let launch = self.launch(&members, [i, j])?;
         let (right, log_proposal) = launch.draw(draws);
-        let parts = self.parts(&members, &right, whole);
+        let parts = self.parts(&members, &right, &launch);
         if ln_uniform >= self.log_ratio(&parts, whole) - log_proposal {
             return Ok(());
         }
@@ -86,21 +87,20 @@ impl Chain<'_> {
         let [a, b] = [self.labels[i], self.labels[j]];
         let parts = [&self.clusters[a as usize], &self.clusters[b as usize]];
         let members = self.members(|label| label == a || label == b);
-        // From scratch: the launch must have the bits of the one for the split, in any order of the parts.
-        let rough = self.cluster(parts[0].rows.merged(&parts[1].rows));
+        let whole = self.cluster(parts[0].rows.merged(&parts[1].rows));
         // The probability of the split is at most 1: most merges need no launch. The slack is far above rounding.
-        let bound = -self.log_ratio(&[parts[0].clone(), parts[1].clone()], &rough);
+        let bound = -self.log_ratio(&[parts[0].clone(), parts[1].clone()], &whole);
         if ln_uniform >= bound + 1e-6 * (1.0 + bound.abs()) {
             return Ok(());
         }
-        let launch = self.launch(&members, [i, j], &rough)?;
+        let launch = self.launch(&members, [i, j])?;
         let right: Vec<bool> = members.iter().map(|&row| self.labels[row as usize] == b).collect();
         let log_proposal = launch.log_probability(&right);
         if ln_uniform >= bound + log_proposal {
             return Ok(());
         }
         self.counts.merges[1] += 1;
-        self.clusters[a as usize] = rough;
+        self.clusters[a as usize] = whole;
         members.iter().for_each(|&row| self.labels[row as usize] = a);
         self.remove(b as usize);
         Ok(())
@@ -121,15 +121,26 @@ impl Chain<'_> {
         rows.map(|(row, _)| row as u32).collect()
     }
 
-    fn launch(&self, members: &[u32], seeds: [usize; 2], whole: &Cluster) -> Result<Launch, Error> {
+    fn launch(&self, members: &[u32], seeds: [usize; 2]) -> Result<Launch, Error> {
         let place = |row: usize| members.binary_search(&(row as u32)).expect("a member");
         let (prior, rows) = (self.prior, self.rows);
-        Ok(Launch::new(&rows.x, members, seeds.map(place), &whole.rows, (prior, self.concentration))?)
+        Ok(Launch::new(rows, members, seeds.map(place), (prior, self.concentration))?)
     }
 
-    /// The two parts of a split; the second is what the first leaves if that is most of the rows, and vice versa.
-    fn parts(&self, members: &[u32], right: &[bool], whole: &Cluster) -> [Cluster; 2] {
-        let moments = super::launch::moments_of(self.rows, members, right, &whole.rows);
-        moments.map(|rows| self.cluster(rows))
+    /// The two parts of a split.
+    fn parts(&self, members: &[u32], right: &[bool], launch: &Launch) -> [Cluster; 2] {
+        let (kind, d) = (self.prior.kind(), self.rows.d);
+        let each = by_task(members.len(), |range| {
+            let (mut sums, mut z) = ([Sums::zero(kind, d), Sums::zero(kind, d)], vec![0.0; d]);
+            for (&row, &right) in members[range.clone()].iter().zip(&right[range]) {
+                let side = usize::from(right);
+                let pair = self.rows.row(row as usize).iter().zip(&launch.means[side]);
+                z.iter_mut().zip(pair).for_each(|(z, (x, m))| *z = x - m);
+                sums[side].add_row(&z);
+            }
+            sums
+        });
+        let total = added(each);
+        [0, 1].map(|side| self.cluster(Moments::about(&launch.means[side], &total[side])))
     }
 }
