@@ -32,7 +32,7 @@ use ndarray::{Array2, array};
 use crate::Error;
 use chain::{Chain, Rows};
 use conjugate::Conjugate;
-pub use options::{Concentration, DpOptions, default_prior};
+pub use options::{Concentration, DpOptions, default_prior, prior_from};
 pub use partitions::{variation_of_information, vi_estimate};
 
 /// Draws of partitions: `C` chains of `N` draws each, chain by chain.

@@ -5,8 +5,8 @@ use gmm_model::bayes::{BayesPrior, WeightPrior};
 use gmm_model::{CovarianceType, Dataset, ModelError, PriorScale};
 use ndarray::{Array1, Array2};
 
-use crate::Error;
 use crate::error::refuse;
+use crate::{CovariancesPrior, Error, MeansPrior, PriorOptions};
 
 /// The concentration α of the Dirichlet process: a priori there are about `α ln(1 + n/α)` clusters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -138,6 +138,12 @@ impl DpOptions {
 ///
 /// Source: Fraley and Raftery 2007, Bayesian regularization for normal mixture estimation, section 3.2.
 pub fn default_prior(data: &Dataset, kind: CovarianceType) -> Result<BayesPrior, Error> {
+    let prior = weak(data, kind)?;
+    checked(prior, kind, data.n_features())
+}
+
+/// [`default_prior`], which may be singular.
+fn weak(data: &Dataset, kind: CovarianceType) -> Result<BayesPrior, Error> {
     let (n, d) = data.rows().dim();
     let (mut mean, mut covariance) = (Array1::<f64>::zeros(d), Array2::<f64>::zeros((d, d)));
     let each = |see: &mut dyn FnMut(ndarray::ArrayView1<'_, f64>)| {
@@ -165,12 +171,76 @@ pub fn default_prior(data: &Dataset, kind: CovarianceType) -> Result<BayesPrior,
     };
     let weights = WeightPrior::DirichletProcess { concentration: 1.0 };
     let prior = BayesPrior { weights, mean, mean_precision: 0.01, degrees_of_freedom, scale };
+    Ok(prior)
+}
+
+fn checked(prior: BayesPrior, kind: CovarianceType, d: usize) -> Result<BayesPrior, Error> {
     prior.check(kind, d).map_err(|error| match error {
         ModelError::Range { what, value, .. } => Error::Prior(format!(
-            "{what} is {value}: the covariance of the data is singular; leave out columns that are constant or combinations \
-             of others, or give a prior"
+            "{what} is {value}; if it was not given, the covariance of the data is singular: leave out columns that are \
+             combinations of others, or give a scale"
         )),
         other => other.into(),
     })?;
     Ok(prior)
+}
+
+/// The prior of a cluster from the tables of [`PriorOptions`], where they have the same meaning; the rest from
+/// [`default_prior`]: `mean` of normal means, and the keys of inverse-Wishart and inverse-gamma covariances.
+/// `mean_precision` is the number of rows that the prior of a mean is worth.
+///
+/// # Errors
+/// [`Error::Prior`] if a table or key has no meaning here, or numbers and columns do not match; and as for
+/// [`default_prior`] if the scale is not given.
+pub fn prior_from(
+    given: &PriorOptions,
+    mean_precision: Option<f64>,
+    kind: CovarianceType,
+    data: &Dataset,
+) -> Result<BayesPrior, Error> {
+    let wrong = |why: &str| Err(Error::Prior(why.to_owned()));
+    let d = data.n_features();
+    let mut prior = weak(data, kind)?;
+    if given.weights.is_some() {
+        return wrong("weights: a Dirichlet process has a concentration in place of them: use --concentration");
+    }
+    if let Some(v) = mean_precision {
+        prior.mean_precision = v;
+    }
+    match &given.means {
+        None | Some(MeansPrior::Normal { mean: None, sd: None }) => {}
+        Some(MeansPrior::Normal { mean: Some(mean), sd: None }) => prior.mean = mean.spread("means: mean", d)?.into(),
+        Some(MeansPrior::Normal { .. }) => {
+            return wrong(
+                "means: sd: here the prior of a mean scales with the cluster's covariance: use --mean-precision",
+            );
+        }
+        Some(MeansPrior::Flat) => return wrong("means: a flat prior is improper here: leave it out"),
+    }
+    match (&given.covariances, kind) {
+        (None, _) => {}
+        (Some(CovariancesPrior::InverseWishart { degrees_of_freedom, scale }), CovarianceType::Full) => {
+            prior.degrees_of_freedom = degrees_of_freedom.unwrap_or(prior.degrees_of_freedom);
+            if let Some(scale) = scale {
+                let diagonal = Array1::from(scale.spread("covariances: scale", d)?);
+                prior.scale = PriorScale::Matrix(Array2::from_diag(&diagonal));
+            }
+        }
+        (Some(CovariancesPrior::InverseGamma { shape, scale }), CovarianceType::Diag) => {
+            prior.degrees_of_freedom = shape.map_or(prior.degrees_of_freedom, |shape| 2.0 * shape);
+            if let Some(scale) = scale {
+                let each = Array1::from(scale.spread("covariances: scale", d)?);
+                prior.scale = PriorScale::Variances(each * 2.0);
+            }
+        }
+        (Some(CovariancesPrior::InverseGamma { shape, scale }), CovarianceType::Spherical) => {
+            let n = d as f64;
+            prior.degrees_of_freedom = shape.map_or(prior.degrees_of_freedom, |shape| 2.0 * shape / n);
+            if let Some(scale) = scale {
+                prior.scale = PriorScale::Variance(2.0 * scale.spread("covariances: scale", 1)?[0] / n);
+            }
+        }
+        _ => return wrong("covariances: it must be inverse-wishart for full, inverse-gamma for diag and spherical"),
+    }
+    checked(prior, kind, d)
 }

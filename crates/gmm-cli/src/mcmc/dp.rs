@@ -1,0 +1,313 @@
+//! `gmm mcmc --prior-on-k dp`: partitions of the rows under a Dirichlet process prior.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use gmm_data::{Column, Table};
+use gmm_host::{Work, on_threads};
+use gmm_mcmc::dp::{Concentration, DpDraws, DpOptions, prior_from, sample, vi_estimate};
+use gmm_mcmc::{Error, diagnostics, r_hat_text};
+use gmm_model::Precision;
+use ndarray::Array2;
+use serde_json::{Value, json};
+
+use super::{McmcArgs, prior_options};
+use crate::exit::Failure;
+use crate::output::{self, Console, is_stdio};
+use crate::{input, interrupt, opening, render};
+
+/// Partitions in place of a fixed number of components.
+#[derive(Args)]
+pub(crate) struct DpArgs {
+    /// Sample the number of components too, under a Dirichlet process prior (dp); in place of -k
+    #[arg(
+        long,
+        value_name = "dp",
+        value_parser = ["dp"],
+        hide_possible_values = true,
+        conflicts_with_all = ["k", "sampler", "target_accept", "start", "relabel", "resume", "checkpoint", "weights"],
+        help_heading = "Dirichlet process"
+    )]
+    pub(super) prior_on_k: Option<String>,
+    /// Concentration of the process, or its Gamma prior as gamma:SHAPE,RATE; larger makes more clusters [default: 1]
+    #[arg(
+        long,
+        value_name = "A",
+        value_parser = concentration,
+        allow_hyphen_values = true,
+        requires = "prior_on_k",
+        help_heading = "Dirichlet process"
+    )]
+    concentration: Option<Concentration>,
+    /// How many rows the prior of a cluster's mean is worth [default: 0.01]
+    #[arg(
+        long,
+        value_name = "B",
+        allow_hyphen_values = true,
+        requires = "prior_on_k",
+        help_heading = "Dirichlet process"
+    )]
+    mean_precision: Option<f64>,
+    /// The partition of --labels: the draw of highest posterior density (best), or the draw of least expected variation
+    /// of information from all draws (vi)
+    #[arg(
+        long,
+        value_name = "best|vi",
+        default_value = "best",
+        value_parser = ["best", "vi"],
+        hide_possible_values = true,
+        requires = "prior_on_k",
+        help_heading = "Dirichlet process"
+    )]
+    partition: String,
+    /// Write the cluster of each row to a file: csv, tsv, npy, parquet or arrow
+    #[arg(long, value_name = "OUT", requires = "prior_on_k", help_heading = "Dirichlet process")]
+    labels: Option<PathBuf>,
+    /// Write the labels of all draws to a file, a row per draw and a column per row of the input
+    #[arg(long, value_name = "OUT.npy", requires = "prior_on_k", help_heading = "Dirichlet process")]
+    label_draws: Option<PathBuf>,
+}
+
+fn concentration(text: &str) -> Result<Concentration, String> {
+    let number = |text: &str| text.trim().parse::<f64>().map_err(|_| format!("'{text}' is not a number"));
+    let Some(gamma) = text.strip_prefix("gamma:") else { return Ok(Concentration::Fixed(number(text)?)) };
+    let (shape, rate) = gamma.split_once(',').ok_or("give gamma:SHAPE,RATE")?;
+    Ok(Concentration::Gamma { shape: number(shape)?, rate: number(rate)? })
+}
+
+pub(super) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
+    check_outputs(args)?;
+    let given = prior_options(args.prior.as_deref())?;
+    let data = input::rows(args.input.source(), None, console)?;
+    let prior =
+        prior_from(&given, args.dp.mean_precision, args.covariance, &data).map_err(|error| match &args.prior {
+            Some(path) => anyhow::Error::new(error).context(input::display(path)),
+            None => error.into(),
+        })?;
+    let options = DpOptions {
+        concentration: args.dp.concentration.unwrap_or(Concentration::Fixed(1.0)),
+        chains: args.chains,
+        draws: args.draws,
+        warmup: args.warmup,
+        thin: args.thin,
+        seed: args.seed,
+        ..DpOptions::new(args.covariance, prior)
+    };
+    options.validate()?;
+    let sweeps = (args.chains * (args.warmup + args.draws * args.thin)) as u64;
+    // The number of clusters is not known; about ten are usual.
+    let work = Work::passes(data.rows().dim(), data.rows().precision(), args.covariance, 10, sweeps as f64);
+    let opened = opening::open(&args.engine, args.input.source().memory(), &work, console)?;
+    let precision = args.engine.precision().unwrap_or(Precision::F64);
+    let started = Instant::now();
+    let draws = watched(args, console, sweeps, &mut |observer| {
+        sample(opened.engine.as_ref(), &data, precision, &options, observer)
+    })?;
+    let elapsed = started.elapsed();
+    let estimate = on_threads(args.engine.threads, || vi_estimate(&draws))?;
+    let report =
+        Report { draws: &draws, estimate, elapsed, random: !matches!(options.concentration, Concentration::Fixed(_)) };
+    report.warn(console);
+    write(args, &draws, if args.dp.partition == "vi" { estimate.0 } else { draws.best() })?;
+    if args.json {
+        output::print_json(&report.json(&opened.engine.name()))?;
+    } else if !console.quiet {
+        let engine = opening::describe(&opened, args.engine.device, precision.name());
+        output::print(&(report.table() + &format!("engine {engine}\n")))?;
+    }
+    Ok(())
+}
+
+type Sample<'a> = &'a mut (dyn FnMut(&mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<DpDraws, Error> + Send);
+
+/// Samples on the threads that the user asked for. Meanwhile prints the progress, on the thread that owns the console.
+fn watched(args: &McmcArgs, console: &Console, sweeps: u64, work: Sample<'_>) -> anyhow::Result<DpDraws> {
+    let _held = interrupt::hold();
+    let (done, seen) = channel();
+    let result = thread::scope(|scope| {
+        let sampling = scope.spawn(move || {
+            let mut observer = |now: u64| {
+                if now * 10 / sweeps != (now - 1) * 10 / sweeps {
+                    // The receiver lives as long as this thread.
+                    let _ = done.send(now);
+                }
+                if interrupt::received().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            };
+            on_threads(args.engine.threads, || work(&mut observer))
+        });
+        seen.iter().for_each(|now| console.step_note(|| format!("{now} of {sweeps} sweeps")));
+        sampling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })?;
+    console.finish();
+    match result {
+        Err(Error::Stopped) => {
+            let wanted = args.chains * args.draws;
+            let kept = ", none of which are kept".to_owned();
+            Err(Failure::SamplingInterrupted { draws: 0, wanted, kept }.into())
+        }
+        other => Ok(other?),
+    }
+}
+
+fn check_outputs(args: &McmcArgs) -> anyhow::Result<()> {
+    let rows = args.input.source().files()?;
+    let inputs: Vec<&Path> = rows.iter().chain(&args.prior).map(PathBuf::as_path).collect();
+    let outputs: Vec<&PathBuf> =
+        [&args.output].into_iter().chain(&args.dp.labels).chain(&args.dp.label_draws).collect();
+    for (i, path) in outputs.iter().enumerate() {
+        if is_stdio(path) {
+            return Err(
+                Failure::Usage("the summary goes to standard output: write draws and labels to files".into()).into()
+            );
+        }
+        output::check_table_path(path)?;
+        output::check_apart(path, &inputs)?;
+        if outputs[..i].iter().any(|other| output::is_same(other, path)) {
+            return Err(Failure::Usage(format!("two outputs are {}: give them different names", path.display())).into());
+        }
+        if path.is_file() && !args.overwrite {
+            let why = format!("{} already exists: use --overwrite to replace it, or another name", path.display());
+            return Err(Failure::Usage(why).into());
+        }
+    }
+    Ok(())
+}
+
+fn write(args: &McmcArgs, draws: &DpDraws, chosen: usize) -> anyhow::Result<()> {
+    let total = draws.clusters.len();
+    let names = ["chain", "draw", "clusters", "concentration", "log_joint"].map(str::to_owned).to_vec();
+    let table = Array2::from_shape_fn((total, names.len()), |(i, column)| match column {
+        0 => (i / draws.draws) as f64,
+        1 => (i % draws.draws) as f64,
+        2 => f64::from(draws.clusters[i]),
+        3 => draws.concentration[i],
+        _ => draws.log_joint[i],
+    });
+    let _whole = output::hold(&args.output);
+    gmm_data::write_table(&args.output, &Table::with_names(table, names)?)?;
+    if let Some(path) = &args.dp.labels {
+        gmm_data::write_column(path, "label", Column::Labels(draws.partition(chosen)))?;
+    }
+    if let Some(path) = &args.dp.label_draws {
+        // Exact: there are fewer clusters than 2²⁴.
+        let all = Array2::from_shape_fn((total, draws.n), |(i, row)| draws.partition(i)[row] as f32);
+        gmm_data::write_table(path, &Table::new(all))?;
+    }
+    Ok(())
+}
+
+struct Report<'a> {
+    draws: &'a DpDraws,
+    /// The draw of [`vi_estimate`], and its expected distance.
+    estimate: (usize, f64),
+    elapsed: Duration,
+    /// Whether the concentration has a prior.
+    random: bool,
+}
+
+impl Report<'_> {
+    /// Names and draws of what is summarised.
+    fn quantities(&self) -> Vec<(&'static str, Vec<f64>)> {
+        let mut all = vec![("clusters", self.draws.clusters.iter().map(|k| f64::from(*k)).collect())];
+        if self.random {
+            all.push(("concentration", self.draws.concentration.clone()));
+        }
+        all.push(("log_joint", self.draws.log_joint.clone()));
+        all
+    }
+
+    /// The posterior of the number of clusters: each number and its share of the draws, ascending.
+    fn shares(&self) -> Vec<(u32, f64)> {
+        let mut all = self.draws.clusters.clone();
+        all.sort_unstable();
+        let share = |same: &[u32]| (same[0], same.len() as f64 / all.len() as f64);
+        all.chunk_by(|a, b| a == b).map(share).collect()
+    }
+
+    fn warn(&self, console: &Console) {
+        for (name, values) in self.quantities() {
+            let chains: Vec<&[f64]> = values.chunks(self.draws.draws).collect();
+            let r_hat = diagnostics::r_hat(&chains);
+            if r_hat > gmm_mcmc::R_HAT {
+                let r_hat = r_hat_text(r_hat);
+                console.warn(&format!("chains have not mixed: r_hat of {name} is {r_hat}; raise --warmup and --draws"));
+            }
+        }
+    }
+
+    fn table(&self) -> String {
+        let mut out = String::from("               mean         sd         5%        95%   ess_bulk  r_hat\n");
+        for (name, values) in self.quantities() {
+            let chains: Vec<&[f64]> = values.chunks(self.draws.draws).collect();
+            let (mean, sd) = moments(&values);
+            let sorted = diagnostics::sorted(&values);
+            let [low, high] = [0.05, 0.95].map(|p| diagnostics::quantile(&sorted, p));
+            let or_dash = |v: f64, text: String| if v.is_nan() { "–".to_owned() } else { text };
+            let numbers = [mean, sd, low, high].map(|v| format!("{:>10}", or_dash(v, format!("{v:.2}"))));
+            let (ess, r_hat) = (diagnostics::ess_bulk(&chains), diagnostics::r_hat(&chains));
+            let (ess, r_hat) = (or_dash(ess, format!("{ess:.0}")), or_dash(r_hat, r_hat_text(r_hat)));
+            out += &format!("{name:<13} {} {ess:>10} {r_hat:>6}\n", numbers.join(" "));
+        }
+        let mut shares = self.shares();
+        shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let share = |(k, p): &(u32, f64)| format!("{k} ({:.1} %)", 100.0 * p);
+        let likely: Vec<String> = shares.iter().take(6).map(share).collect();
+        let best = self.draws.best();
+        let (vi, expected) = self.estimate;
+        let rate = |[tried, done]: [u64; 2]| format!("{done} of {tried}");
+        out + &format!(
+            "\nnumber of clusters  {}\nbest draw  {} clusters, log joint density {}\nleast expected variation of information  {} \
+             clusters, {expected:.3} nats\n{} chains of {} draws, accepted {} splits and {} merges, in {:.3?}\n",
+            likely.join(", "),
+            self.draws.clusters[best],
+            render::short(self.draws.log_joint[best]),
+            self.draws.clusters[vi],
+            self.draws.chains,
+            self.draws.draws,
+            rate(self.draws.splits),
+            rate(self.draws.merges),
+            self.elapsed
+        )
+    }
+
+    fn json(&self, engine: &str) -> Value {
+        let line = |(name, values): (&'static str, Vec<f64>)| {
+            let chains: Vec<&[f64]> = values.chunks(self.draws.draws).collect();
+            let (mean, sd) = moments(&values);
+            let sorted = diagnostics::sorted(&values);
+            json!({
+                "name": name, "mean": mean, "sd": sd,
+                "q5": diagnostics::quantile(&sorted, 0.05), "q95": diagnostics::quantile(&sorted, 0.95),
+                "ess_bulk": diagnostics::ess_bulk(&chains), "ess_tail": diagnostics::ess_tail(&chains),
+                "r_hat": diagnostics::r_hat(&chains),
+            })
+        };
+        let best = self.draws.best();
+        let at = |i: usize| json!({ "chain": i / self.draws.draws, "draw": i % self.draws.draws, "clusters": self.draws.clusters[i] });
+        json!({
+            "sampler": "split-merge",
+            "chains": self.draws.chains,
+            "draws": self.draws.draws,
+            "parameters": self.quantities().into_iter().map(line).collect::<Vec<_>>(),
+            "clusters": self.shares().iter().map(|(k, p)| json!({ "k": k, "probability": p })).collect::<Vec<_>>(),
+            "best": at(best),
+            "vi": at(self.estimate.0),
+            "expected_vi": self.estimate.1,
+            "splits": self.draws.splits,
+            "merges": self.draws.merges,
+            "engine": engine,
+            "elapsed_s": self.elapsed.as_secs_f64(),
+        })
+    }
+}
+
+/// Mean and standard deviation.
+fn moments(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    (mean, (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt())
+}
