@@ -5,7 +5,7 @@ use gmm_model::{CovarianceType, packed_index};
 /// The number of rows of a set, their mean `(d,)`, and their scatter `Σ (x − x̄)(x − x̄)ᵀ` in the packing of
 /// [`Statistics`](gmm_model::Statistics): the triangle, the diagonal, or the trace.
 ///
-/// Scatter about the mean, not about a common point: it loses no digits however far apart the clusters are.
+/// Scatter about the mean, not about a common point: nothing cancels, however far apart the clusters are.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Moments {
     pub(super) kind: CovarianceType,
