@@ -108,7 +108,7 @@ impl Launch {
                     r[side][seed - block.start] = 1.0;
                     r[1 - side][seed - block.start] = 0.0;
                 }
-                (0..2).for_each(|side| sums[side].add_block(&z[side], &r[side][..m], &mut scratch[..m]));
+                (0..2).for_each(|side| sums[side].add_block(z[side], &r[side][..m], &mut scratch[..m]));
             });
             sums
         });
