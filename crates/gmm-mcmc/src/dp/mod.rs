@@ -1,8 +1,8 @@
 //! Dirichlet process mixtures: the number of clusters is unknown, and part of the posterior.
 //!
 //! The state is a partition of the rows. Its prior is the Chinese restaurant process of concentration α, and each cluster
-//! has the conjugate prior of a [`BayesPrior`](gmm_model::bayes::BayesPrior) for mean and covariance. A sweep has three kinds of moves, each of which
-//! leaves the posterior invariant:
+//! has the conjugate prior of a [`BayesPrior`](gmm_model::bayes::BayesPrior) for mean and covariance. A sweep has three
+//! kinds of moves, each of which leaves the posterior invariant:
 //!
 //! 1. All labels at once, given parameters drawn from their posterior, among the clusters that there are. The E-step
 //!    is an engine's pass.
