@@ -56,8 +56,7 @@ clusters, under a Dirichlet process and a Normal-inverse-Wishart prior (diag, sp
 inverse-gamma). DRAWS is a table (csv, tsv, npy, parquet, arrow) with the columns chain, draw,
 clusters, concentration and log_joint. Of --prior, the keys mean, degrees_of_freedom, shape and scale
 have the same meaning; their defaults are the mean of the data, d + 2 and the covariance of the data,
-or 3/2 and half the variances. A mean is worth --mean-precision rows, in place of sd. There is no
-checkpoint.
+or 3/2 and half the variances. A mean is worth --mean-precision rows, in place of sd.
 
 Examples:
   gmm mcmc data/old_faithful.csv -k 2 -o draws.npz
@@ -239,7 +238,7 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn prior_options(path: Option<&Path>) -> anyhow::Result<PriorOptions> {
+pub(crate) fn prior_options(path: Option<&Path>) -> anyhow::Result<PriorOptions> {
     let Some(path) = path else { return Ok(PriorOptions::default()) };
     let bytes = gmm_data::read_bytes(path)?;
     let text = String::from_utf8(bytes).map_err(|error| {

@@ -6,16 +6,19 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::Context;
 use clap::Args;
 use gmm_data::{Column, Table};
 use gmm_host::{Work, on_threads};
-use gmm_mcmc::dp::{Concentration, DpDraws, DpOptions, prior_from, sample, vi_estimate};
-use gmm_mcmc::{Error, diagnostics, r_hat_text};
+use gmm_mcmc::dp::{Concentration, DpDraws, DpOptions, DpRun, prior_from, vi_estimate};
+use gmm_mcmc::{Basis, Error, diagnostics, r_hat_text};
 use gmm_model::Precision;
 use ndarray::Array2;
 use serde_json::{Value, json};
 
+use super::kept::{DrawsOutput, EVERY, SHARE};
 use super::{McmcArgs, prior_options};
+use crate::args;
 use crate::exit::Failure;
 use crate::output::{self, Console, is_stdio};
 use crate::{input, interrupt, opening, render};
@@ -29,7 +32,7 @@ pub(crate) struct DpArgs {
         value_name = "dp",
         value_parser = ["dp"],
         hide_possible_values = true,
-        conflicts_with_all = ["k", "sampler", "target_accept", "start", "relabel", "resume", "checkpoint", "weights"],
+        conflicts_with_all = ["k", "sampler", "target_accept", "start", "relabel"],
         help_heading = "Dirichlet process"
     )]
     pub(super) prior_on_k: Option<String>,
@@ -52,6 +55,16 @@ pub(crate) struct DpArgs {
         help_heading = "Dirichlet process"
     )]
     mean_precision: Option<f64>,
+    /// Clusters at the start of each chain: rows join the nearest of as many rows drawn at random [default: 1]
+    #[arg(
+        long,
+        value_name = "K",
+        value_parser = args::at_least_one,
+        allow_negative_numbers = true,
+        requires = "prior_on_k",
+        help_heading = "Dirichlet process"
+    )]
+    start_clusters: Option<usize>,
     /// The partition of --labels: the draw of highest posterior density (best), or the draw of least expected variation
     /// of information from all draws (vi)
     #[arg(
@@ -80,7 +93,13 @@ fn concentration(text: &str) -> Result<Concentration, String> {
 }
 
 pub(super) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
+    if args.weights.is_some() {
+        let why = "--weights: with --prior-on-k dp a row belongs to one cluster, whatever its weight: leave it out, or repeat \
+                   rows whose weights are whole numbers";
+        return Err(Failure::Usage(why.to_owned()).into());
+    }
     check_outputs(args)?;
+    let kept = DrawsOutput::beside(args)?;
     let given = prior_options(args.prior.as_deref())?;
     let data = input::rows(args.input.source(), None, console)?;
     let prior =
@@ -95,24 +114,38 @@ pub(super) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
         warmup: args.warmup,
         thin: args.thin,
         seed: args.seed,
+        start: args.dp.start_clusters.unwrap_or(1),
         ..DpOptions::new(args.covariance, prior)
     };
     options.validate()?;
+    let bytes = args.resume.then(|| kept.read_bytes()).transpose()?;
     let sweeps = (args.chains * (args.warmup + args.draws * args.thin)) as u64;
-    // The number of clusters is not known; about ten are usual.
-    let work = Work::passes(data.rows().dim(), data.rows().precision(), args.covariance, 10, sweeps as f64);
+    // The number of clusters is not known; about ten are usual. Always as many, so that a resumed run with more draws keeps
+    // its engine.
+    let work = Work::passes(data.rows().dim(), data.rows().precision(), args.covariance, 10, super::EVALUATIONS);
     let opened = opening::open(&args.engine, args.input.source().memory(), &work, console)?;
     let precision = args.engine.precision().unwrap_or(Precision::F64);
+    let basis = Basis::new(opened.engine.as_ref(), &data, precision)?;
+    let random = !matches!(options.concentration, Concentration::Fixed(_));
+    let mut run = match bytes {
+        Some(bytes) => {
+            let (run, moved) =
+                DpRun::from_bytes(&bytes, options, &basis).with_context(|| kept.path.display().to_string())?;
+            moved.iter().for_each(|moved| console.warn(moved));
+            run
+        }
+        None => DpRun::new(options)?,
+    };
     let started = Instant::now();
-    let draws = watched(args, console, sweeps, &mut |observer| {
-        sample(opened.engine.as_ref(), &data, precision, &options, observer)
-    })?;
+    Watch { args, console, kept: &kept, basis: &basis, sweeps }
+        .go_on(&mut run, &|run, observer| run.go_on(opened.engine.as_ref(), &data, precision, observer))?;
     let elapsed = started.elapsed();
+    let draws = run.into_draws();
     let estimate = on_threads(args.engine.threads, || vi_estimate(&draws))?;
-    let report =
-        Report { draws: &draws, estimate, elapsed, random: !matches!(options.concentration, Concentration::Fixed(_)) };
+    let report = Report { draws: &draws, estimate, elapsed, random };
     report.warn(console);
     write(args, &draws, if args.dp.partition == "vi" { estimate.0 } else { draws.best() })?;
+    kept.done();
     if args.json {
         output::print_json(&report.json(&opened.engine.name()))?;
     } else if !console.quiet {
@@ -122,34 +155,89 @@ pub(super) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     Ok(())
 }
 
-type Sample<'a> = &'a mut (dyn FnMut(&mut dyn FnMut(u64) -> ControlFlow<()>) -> Result<DpDraws, Error> + Send);
+type Observer<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;
+type GoOn<'a> = &'a (dyn Fn(&mut DpRun, Observer<'_>) -> Result<(), Error> + Sync);
 
-/// Samples on the threads that the user asked for. Meanwhile prints the progress, on the thread that owns the console.
-fn watched(args: &McmcArgs, console: &Console, sweeps: u64, work: Sample<'_>) -> anyhow::Result<DpDraws> {
-    let _held = interrupt::hold();
-    let (done, seen) = channel();
-    let result = thread::scope(|scope| {
-        let sampling = scope.spawn(move || {
-            let mut observer = |now: u64| {
-                if now * 10 / sweeps != (now - 1) * 10 / sweeps {
-                    // The receiver lives as long as this thread.
-                    let _ = done.send(now);
+/// What a run in progress needs: where it is saved and shown.
+struct Watch<'a> {
+    args: &'a McmcArgs,
+    console: &'a Console,
+    kept: &'a DrawsOutput,
+    basis: &'a Basis,
+    sweeps: u64,
+}
+
+impl Watch<'_> {
+    /// Goes on to the end. Stops now and then to save the run, and at a signal.
+    fn go_on(&self, run: &mut DpRun, work: GoOn<'_>) -> anyhow::Result<()> {
+        let _held = interrupt::hold();
+        let (mut every, mut told) = (EVERY, false);
+        loop {
+            let result = self.part(run, every, work);
+            let is_stopped = matches!(&result, Err(Error::Stopped)) && interrupt::received().is_none();
+            let ended = result.is_ok();
+            if run.n_sweeps() > 0 && (!ended || self.kept.asked_for) {
+                let began = Instant::now();
+                let written = self.kept.write_bytes(&run.to_bytes(self.basis));
+                every = EVERY.max(SHARE * began.elapsed());
+                if let (Err(error), false) = (&written, told) {
+                    self.console
+                        .warn(&format!("the checkpoint cannot be written; sampling continues without it: {error}"));
+                    told = true;
                 }
-                if interrupt::received().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            };
-            on_threads(args.engine.threads, || work(&mut observer))
-        });
-        seen.iter().for_each(|now| console.step_note(|| format!("{now} of {sweeps} sweeps")));
-        sampling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })?;
-    console.finish();
-    match result {
-        Err(Error::Stopped) => {
-            let wanted = args.chains * args.draws;
-            let kept = ", none of which are kept".to_owned();
-            Err(Failure::SamplingInterrupted { draws: 0, wanted, kept }.into())
+                if !is_stopped && !ended {
+                    let kept = match written {
+                        Ok(()) => {
+                            format!("; the chains are in {}: continue with --resume", self.kept.path.display())
+                        }
+                        Err(_) => "; the chains are lost".to_owned(),
+                    };
+                    return Err(self.failure(result, run, kept));
+                }
+            }
+            match result {
+                Ok(()) => return Ok(()),
+                Err(_) if is_stopped => {}
+                result => return Err(self.failure(result, run, String::new())),
+            }
         }
-        other => Ok(other?),
+    }
+
+    fn failure(&self, result: Result<(), Error>, run: &DpRun, kept: String) -> anyhow::Error {
+        let draws = run.n_draws();
+        match result {
+            Err(Error::Stopped) | Ok(()) => {
+                let wanted = self.args.chains * self.args.draws;
+                Failure::SamplingInterrupted { draws, wanted, kept }.into()
+            }
+            Err(error) if kept.is_empty() => error.into(),
+            Err(error) => anyhow::Error::new(error).context(format!("after {draws} draws{kept}")),
+        }
+    }
+
+    /// Samples for a while on the threads that the user asked for. Meanwhile prints the progress, on the thread that owns
+    /// the console.
+    fn part(&self, run: &mut DpRun, every: Duration, work: GoOn<'_>) -> Result<(), Error> {
+        let (done, seen) = channel();
+        let (sweeps, began) = (self.sweeps, Instant::now());
+        let threads = self.args.engine.threads;
+        let result = thread::scope(|scope| {
+            let sampling = scope.spawn(move || {
+                let mut observer = |now: u64| {
+                    if now * 10 / sweeps != (now - 1) * 10 / sweeps {
+                        // The receiver lives as long as this thread.
+                        let _ = done.send(now);
+                    }
+                    let stops = interrupt::received().is_some() || began.elapsed() > every;
+                    if stops { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                };
+                on_threads(threads, || work(run, &mut observer))
+            });
+            seen.iter().for_each(|now| self.console.step_note(|| format!("{now} of {sweeps} sweeps")));
+            sampling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        self.console.finish();
+        result?
     }
 }
 

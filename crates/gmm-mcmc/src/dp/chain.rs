@@ -1,11 +1,12 @@
 //! One chain: a partition of the rows into clusters, and the sweeps that change it.
 
 use gmm_host::{EvaluateOptions, Resident};
-use gmm_model::{Draws, Mixture};
+use gmm_model::{CovarianceType, Draws, Mixture, packed_index};
 
 use super::conjugate::Conjugate;
-use super::launch::by_task;
+use super::launch::{by_task, fill_by_task};
 use super::moments::{Moments, Sums};
+use super::run::Record;
 use super::{Concentration, DpOptions};
 use crate::Error;
 
@@ -28,13 +29,48 @@ impl Rows {
     pub(super) fn row(&self, i: usize) -> &[f64] {
         &self.x[i * self.d..][..self.d]
     }
+
+    /// The moments of all rows.
+    pub(super) fn moments(&self, kind: CovarianceType) -> Moments {
+        let labels = vec![0; self.n];
+        let about = |centre: Vec<f64>| {
+            let centres = [centre];
+            Moments::about(&centres[0], &self.sums(kind, &centres, &labels)[0])
+        };
+        // Sums about 0 may cancel; the second time they are about the mean.
+        about(about(vec![0.0; self.d]).mean)
+    }
+
+    /// The sums of each cluster about given centres.
+    fn sums(&self, kind: CovarianceType, centres: &[Vec<f64>], labels: &[u32]) -> Vec<Sums> {
+        let zero = || vec![Sums::zero(kind, self.d); centres.len()];
+        let parts = by_task(self.n, |rows| {
+            let (mut sums, mut z) = (zero(), vec![0.0; self.d]);
+            for i in rows {
+                let c = labels[i] as usize;
+                z.iter_mut().zip(self.row(i)).zip(&centres[c]).for_each(|((z, x), m)| *z = x - m);
+                sums[c].add_row(&z);
+            }
+            sums
+        });
+        parts.into_iter().fold(zero(), |mut all, part| {
+            all.iter_mut().zip(&part).for_each(|(a, b)| a.add(b));
+            all
+        })
+    }
 }
 
 /// Proposals and acceptances since the last reset.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Counts {
     pub(super) splits: [u64; 2],
     pub(super) merges: [u64; 2],
+}
+
+impl Counts {
+    pub(super) const fn of(&mut self, splits: bool) -> &mut [u64; 2] {
+        if splits { &mut self.splits } else { &mut self.merges }
+    }
 }
 
 pub(super) struct Chain<'a> {
@@ -49,30 +85,88 @@ pub(super) struct Chain<'a> {
     pub(super) clusters: Vec<Cluster>,
     pub(super) counts: Counts,
     responsibilities: Vec<f64>,
+    keys: Vec<u64>,
 }
 
 impl<'a> Chain<'a> {
-    /// A chain that starts with all rows in one cluster.
-    pub(super) fn new(rows: &'a Rows, prior: &'a Conjugate, options: &'a DpOptions, chain: u64) -> Self {
+    /// A chain that has made no sweep; `all` are the moments of all rows.
+    pub(super) fn new(rows: &'a Rows, all: &Moments, prior: &'a Conjugate, options: &'a DpOptions, chain: u64) -> Self {
         let labels = vec![0; rows.n];
-        let mut out = Self {
+        let mut out = Self::with(rows, prior, options, (chain, 0), options.concentration.start(), labels);
+        out.clusters = vec![out.cluster(all.clone())];
+        let k = options.start.min(rows.n);
+        if k > 1 {
+            out.start(k, all);
+        }
+        out
+    }
+
+    /// A chain that goes on.
+    pub(super) fn restored(
+        rows: &'a Rows,
+        prior: &'a Conjugate,
+        options: &'a DpOptions,
+        chain: u64,
+        from: &Record,
+    ) -> Self {
+        assert_eq!(from.labels.len(), rows.n, "the run's number of rows");
+        let mut out = Self::with(rows, prior, options, (chain, from.step), from.alpha, from.labels.clone());
+        out.clusters = from.moments.iter().map(|m| out.cluster(m.clone())).collect();
+        out.counts = from.counts;
+        out
+    }
+
+    fn with(
+        rows: &'a Rows,
+        prior: &'a Conjugate,
+        options: &'a DpOptions,
+        (chain, step): (u64, u64),
+        concentration: f64,
+        labels: Vec<u32>,
+    ) -> Self {
+        Self {
             rows,
             prior,
             options,
             chain,
-            step: 0,
-            concentration: options.concentration.start(),
+            step,
+            concentration,
             labels,
             clusters: Vec::new(),
             counts: Counts::default(),
             responsibilities: Vec::new(),
+            keys: Vec::new(),
+        }
+    }
+
+    /// Starts from at most `k` clusters: each row joins the nearest of `k` rows, the first among equals.
+    fn start(&mut self, k: usize, all: &Moments) {
+        let (rows, kind, d) = (self.rows, self.prior.kind(), self.rows.d);
+        let variance = |j: usize| match kind {
+            CovarianceType::Full | CovarianceType::Tied => all.scatter[packed_index(j, j)],
+            CovarianceType::Diag => all.scatter[j],
+            CovarianceType::Spherical => all.scatter[0],
         };
-        let zero = vec![vec![0.0; rows.d]];
-        out.recount(&out.sums(&zero, &out.labels), &zero);
-        // Sums about 0 may cancel; the second time they are about the mean.
-        let centre = vec![out.clusters[0].rows.mean.clone()];
-        out.recount(&out.sums(&centre, &out.labels), &centre);
-        out
+        let weight: Vec<f64> = (0..d).map(|j| 1.0 / variance(j)).map(|w| if w.is_finite() { w } else { 0.0 }).collect();
+        let centres: Vec<Vec<f64>> =
+            self.draws("dp start").distinct_indices(rows.n, k).into_iter().map(|i| rows.row(i).to_vec()).collect();
+        let mut labels = std::mem::take(&mut self.labels);
+        fill_by_task(&mut labels, |first, labels| {
+            for (i, label) in (first..).zip(labels) {
+                let x = rows.row(i);
+                let far = |centre: &Vec<f64>| {
+                    x.iter().zip(centre).zip(&weight).map(|((x, c), w)| w * (x - c) * (x - c)).sum::<f64>()
+                };
+                let each = centres.iter().map(far).enumerate();
+                *label = each.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(c, _)| c as u32);
+            }
+        });
+        self.labels = labels;
+        self.recount(&rows.sums(kind, &centres, &self.labels), &centres);
+        // Equal rows leave clusters without rows.
+        for c in (0..self.clusters.len()).rev().filter(|&c| self.clusters[c].rows.n == 0.0).collect::<Vec<_>>() {
+            self.remove(c);
+        }
     }
 
     /// The draws of this step for a purpose.
@@ -117,25 +211,26 @@ impl<'a> Chain<'a> {
         let want = EvaluateOptions { responsibilities: Some(&mut r), ..EvaluateOptions::default() };
         resident.evaluate(&mixture, want)?;
         let order = self.draws("dp order");
-        let keys = by_task(n, |rows| {
+        let mut keys = std::mem::take(&mut self.keys);
+        keys.resize(n, 0);
+        fill_by_task(&mut keys, |first, keys| {
             let mut order = order.clone();
-            order.seek(rows.start as u64);
-            rows.map(|_| order.bits()).collect::<Vec<_>>()
-        })
-        .concat();
-        let first = Firsts::new(&keys, &self.labels, k);
-        let uniforms = self.draws("dp labels");
-        let centres: Vec<Vec<f64>> = mixture.means().outer_iter().map(|m| m.to_vec()).collect();
-        let parts = by_task(n, |rows| {
-            let mut uniforms = uniforms.clone();
-            uniforms.seek(rows.start as u64);
-            let label = |i: usize| first.draw(&r[i * k..][..k], (keys[i], i), self.labels[i], uniforms.uniform());
-            rows.map(label).collect::<Vec<u32>>()
+            order.seek(first as u64);
+            keys.iter_mut().for_each(|key| *key = order.bits());
         });
-        let labels = parts.concat();
-        self.recount(&self.sums(&centres, &labels), &centres);
-        self.labels = labels;
-        self.responsibilities = r;
+        let firsts = Firsts::new(&keys, &self.labels, k);
+        let uniforms = self.draws("dp labels");
+        let mut labels = std::mem::take(&mut self.labels);
+        fill_by_task(&mut labels, |first, labels| {
+            let mut uniforms = uniforms.clone();
+            uniforms.seek(first as u64);
+            for (i, label) in (first..).zip(labels) {
+                *label = firsts.draw(&r[i * k..][..k], (keys[i], i), *label, uniforms.uniform());
+            }
+        });
+        let centres: Vec<Vec<f64>> = mixture.means().outer_iter().map(|m| m.to_vec()).collect();
+        self.recount(&self.rows.sums(self.prior.kind(), &centres, &labels), &centres);
+        (self.labels, self.keys, self.responsibilities) = (labels, keys, r);
         Ok(())
     }
 
@@ -149,25 +244,6 @@ impl<'a> Chain<'a> {
         let sum: f64 = weights.iter().sum();
         let weights = weights.iter().map(|w| w / sum).collect();
         Ok(self.prior.draw(self.clusters.iter().map(|c| &c.rows), weights, &mut draws)?)
-    }
-
-    /// The sums of each cluster about given centres.
-    fn sums(&self, centres: &[Vec<f64>], labels: &[u32]) -> Vec<Sums> {
-        let (kind, d) = (self.prior.kind(), self.rows.d);
-        let zero = || vec![Sums::zero(kind, d); centres.len()];
-        let parts = by_task(self.rows.n, |rows| {
-            let (mut sums, mut z) = (zero(), vec![0.0; d]);
-            for i in rows {
-                let c = labels[i] as usize;
-                z.iter_mut().zip(self.rows.row(i)).zip(&centres[c]).for_each(|((z, x), m)| *z = x - m);
-                sums[c].add_row(&z);
-            }
-            sums
-        });
-        parts.into_iter().fold(zero(), |mut all, part| {
-            all.iter_mut().zip(&part).for_each(|(a, b)| a.add(b));
-            all
-        })
     }
 
     fn recount(&mut self, sums: &[Sums], centres: &[Vec<f64>]) {
@@ -244,28 +320,35 @@ impl Firsts {
         Self { each, last }
     }
 
-    /// The label of a row, among the clusters that it may join, with probabilities in proportion to `r`.
+    /// The label of a row, among the clusters that it may join, with probabilities in proportion to `r`, which sum to 1.
     fn draw(&self, r: &[f64], at: (u64, usize), now: u32, uniform: f64) -> u32 {
-        if self.each[now as usize] == at {
+        let own = now as usize;
+        if self.each[own] == at {
             return now;
         }
-        let free = at > self.last;
-        let allowed = |c: usize| free || self.each[c] < at;
-        let total: f64 = r.iter().enumerate().filter(|(c, _)| allowed(*c)).map(|(_, r)| r).sum();
-        if total <= 0.0 {
-            // All are below 1e-308 of the largest that is not allowed.
-            return now;
+        // Most rows stay, so their cluster comes first.
+        if at > self.last {
+            let others = r.iter().enumerate().filter(|(c, _)| *c != own);
+            return Self::among(others, uniform - r[own]).unwrap_or(now);
         }
-        let mut left = uniform * total;
-        let mut chosen = now;
-        for (c, r) in r.iter().enumerate().filter(|(c, r)| allowed(*c) && **r > 0.0) {
-            chosen = c as u32;
+        let allowed = || r.iter().enumerate().filter(|(c, _)| *c != own && self.each[*c] < at);
+        let total = r[own] + allowed().map(|(_, r)| r).sum::<f64>();
+        Self::among(allowed(), uniform * total - r[own]).unwrap_or(now)
+    }
+
+    /// The first cluster whose probability exceeds what is left of the mark after those before it; `None` if the mark
+    /// is below 0, or by rounding above all.
+    fn among<'r>(others: impl Iterator<Item = (usize, &'r f64)>, mut left: f64) -> Option<u32> {
+        if left < 0.0 {
+            return None;
+        }
+        for (c, r) in others {
             left -= r;
             if left < 0.0 {
-                break;
+                return Some(c as u32);
             }
         }
-        chosen
+        None
     }
 }
 

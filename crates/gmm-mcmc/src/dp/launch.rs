@@ -6,7 +6,8 @@
 
 use std::ops::Range;
 
-use gmm_model::{CovarianceType, Draws, ModelError};
+use gmm_host::exp_in_place;
+use gmm_model::{Draws, ModelError};
 use rayon::prelude::*;
 
 use super::chain::Rows;
@@ -16,7 +17,7 @@ use super::moments::{Moments, Sums};
 /// Iterations of EM. More make better proposals, and take longer; the target does not depend on it.
 const ITERATIONS: usize = 4;
 /// Rows per task. Sums are added per task in order, so the bits do not depend on the number of threads.
-const TASK: usize = 4096;
+const TASK: usize = 2048;
 /// Rows per block of columns: two blocks of 16 columns fit in the L1 cache.
 const BLOCK: usize = 128;
 
@@ -27,6 +28,14 @@ pub(super) fn by_task<T: Send>(n: usize, work: impl Fn(Range<usize>) -> T + Send
         return ranges.map(work).collect();
     }
     ranges.collect::<Vec<_>>().into_par_iter().map(work).collect()
+}
+
+/// Calls `work(first, values)` for parts of [`TASK`] values, on the threads of the current pool.
+pub(super) fn fill_by_task<T: Send>(values: &mut [T], work: impl Fn(usize, &mut [T]) + Send + Sync) {
+    if values.len() <= TASK {
+        return work(0, values);
+    }
+    values.par_chunks_mut(TASK).enumerate().for_each(|(i, values)| work(i * TASK, values));
 }
 
 /// The sums of all tasks, in their order.
@@ -41,6 +50,8 @@ pub(super) fn added<const N: usize>(each: Vec<[Sums; N]>) -> [Sums; N] {
 pub(super) struct Launch {
     /// Of each row of the set, the log odds of the right sub-cluster. Of the two first rows they do not count.
     log_odds: Vec<f64>,
+    /// `exp(−|log odds|)`: the odds of the less probable sub-cluster.
+    lesser: Vec<f64>,
     /// Positions in the set of the rows that stay in the left and the right sub-cluster.
     seeds: [usize; 2],
     /// Points in the middle of the sub-clusters, each `(d,)`.
@@ -55,7 +66,7 @@ struct Set {
 }
 
 impl Launch {
-    /// Of the rows `members`, in ascending order; `seeds` are positions in `members`.
+    /// Of the rows `members`, in ascending order, whose moments are `whole`; `seeds` are positions in `members`.
     ///
     /// Cost: `O(n d²)` per iteration.
     ///
@@ -63,7 +74,7 @@ impl Launch {
     /// [`ModelError`] if a covariance is singular to rounding.
     pub(super) fn new(
         x: &Rows,
-        members: &[u32],
+        (members, whole): (&[u32], &Moments),
         seeds: [usize; 2],
         (prior, concentration): (&Conjugate, f64),
     ) -> Result<Self, ModelError> {
@@ -75,36 +86,77 @@ impl Launch {
         let set = Set { columns, n, d };
         // At first each row goes to the nearer seed, in units of the whole set.
         let at = seeds.map(|seed| (0..d).map(|j| set.columns[j * n + seed]).collect::<Vec<f64>>());
-        let whole = prior.expected(&set.moments(&at[0], prior.kind()))?;
-        let mut launch = Self { log_odds: Vec::new(), seeds, means: at.clone() };
+        let whole = prior.expected(whole)?;
         let mut pair = at.map(|mean| Normal { mean, ..whole.clone() });
         let mut shift = 0.0;
         for iteration in 0..ITERATIONS {
-            let moments = launch.iterate(&set, &pair, shift, (iteration == 0, prior));
+            let moments = set.iterate(&pair, shift, seeds, (iteration == 0, prior));
             // The mean of the weights under a symmetric prior of the same total concentration.
             let weight = |m: &Moments| m.n + 0.5 * concentration;
             shift = libm::log(weight(&moments[1])) - libm::log(weight(&moments[0]));
             pair = [prior.expected(&moments[0])?, prior.expected(&moments[1])?];
         }
-        launch.log_odds = by_task(n, |rows| set.log_odds(&pair, shift, rows, |_, _, _| {})).concat();
-        launch.means = pair.map(|normal| normal.mean);
-        Ok(launch)
+        let each = by_task(n, |rows| set.log_odds(&pair, shift, rows, |_, _, _, _| {}));
+        let (log_odds, lesser): (Vec<_>, Vec<_>) = each.into_iter().unzip();
+        Ok(Self { log_odds: log_odds.concat(), lesser: lesser.concat(), seeds, means: pair.map(|normal| normal.mean) })
     }
 
-    /// One iteration: the moments of both sub-clusters, given their parameters.
-    fn iterate(&self, set: &Set, pair: &[Normal; 2], shift: f64, (hard, prior): (bool, &Conjugate)) -> [Moments; 2] {
-        let each = by_task(set.n, |rows| {
-            let zero = || Sums::zero(prior.kind(), set.d);
+    /// Draws the sub-cluster of each row (true is the right one), and the log probability of that.
+    pub(super) fn draw(&self, draws: &Draws) -> (Vec<bool>, f64) {
+        let parts = by_task(self.log_odds.len(), |rows| {
+            let mut draws = draws.clone();
+            draws.seek(rows.start as u64);
+            let right = |i: usize| {
+                let odds = if self.log_odds[i] > 0.0 { 1.0 } else { self.lesser[i] };
+                draws.uniform() * (1.0 + self.lesser[i]) < odds
+            };
+            rows.map(right).collect::<Vec<_>>()
+        });
+        let mut right = parts.concat();
+        [false, true].into_iter().zip(self.seeds).for_each(|(side, seed)| right[seed] = side);
+        let log = self.log_probability(&right);
+        (right, log)
+    }
+
+    /// The log probability of drawing these sub-clusters.
+    pub(super) fn log_probability(&self, right: &[bool]) -> f64 {
+        // A product of 512 factors between 1 and 2 does not overflow, so one logarithm serves for all.
+        let of_block = |rows: Range<usize>| {
+            let (mut log, mut product) = (0.0, 1.0);
+            for i in rows.filter(|i| !self.seeds.contains(i)) {
+                product *= 1.0 + self.lesser[i];
+                log -= if right[i] == (self.log_odds[i] > 0.0) { 0.0 } else { self.log_odds[i].abs() };
+            }
+            log - libm::log(product)
+        };
+        let blocks = |rows: Range<usize>| rows.clone().step_by(512).map(move |i| i..rows.end.min(i + 512));
+        by_task(right.len(), |rows| blocks(rows).map(of_block).sum::<f64>()).iter().sum()
+    }
+}
+
+impl Set {
+    /// One iteration of EM: the moments of both sub-clusters, given their parameters.
+    fn iterate(
+        &self,
+        pair: &[Normal; 2],
+        shift: f64,
+        seeds: [usize; 2],
+        (hard, prior): (bool, &Conjugate),
+    ) -> [Moments; 2] {
+        let each = by_task(self.n, |rows| {
+            let zero = || Sums::zero(prior.kind(), self.d);
             let mut sums = [zero(), zero()];
             let mut r = [[0.0; BLOCK]; 2];
             let mut scratch = [0.0; BLOCK];
-            set.log_odds(pair, shift, rows, |block, log_odds, z| {
+            self.log_odds(pair, shift, rows, |block, log_odds, lesser, z| {
                 let m = block.len();
-                for (i, odds) in log_odds.iter().enumerate() {
-                    let right = if hard { f64::from(u8::from(*odds > 0.0)) } else { 1.0 / (1.0 + libm::exp(-odds)) };
-                    (r[0][i], r[1][i]) = (1.0 - right, right);
+                for (i, (odds, lesser)) in log_odds.iter().zip(lesser).enumerate() {
+                    let lesser = if hard { 0.0 } else { *lesser };
+                    let greater = 1.0 / (1.0 + lesser);
+                    let (left, right) = if *odds > 0.0 { (lesser, 1.0) } else { (1.0, lesser) };
+                    (r[0][i], r[1][i]) = (left * greater, right * greater);
                 }
-                for (side, seed) in self.seeds.into_iter().enumerate().filter(|(_, seed)| block.contains(seed)) {
+                for (side, seed) in seeds.into_iter().enumerate().filter(|(_, seed)| block.contains(seed)) {
                     r[side][seed - block.start] = 1.0;
                     r[1 - side][seed - block.start] = 0.0;
                 }
@@ -116,49 +168,6 @@ impl Launch {
         [Moments::about(&pair[0].mean, &left), Moments::about(&pair[1].mean, &right)]
     }
 
-    /// Draws the sub-cluster of each row (true is the right one), and the log probability of that.
-    pub(super) fn draw(&self, draws: &Draws) -> (Vec<bool>, f64) {
-        let n = self.log_odds.len();
-        let parts = by_task(n, |rows| {
-            let mut draws = draws.clone();
-            draws.seek(rows.start as u64);
-            rows.map(|i| draws.uniform() * (1.0 + libm::exp(-self.log_odds[i])) < 1.0).collect::<Vec<_>>()
-        });
-        let mut right = parts.concat();
-        [false, true].into_iter().zip(self.seeds).for_each(|(side, seed)| right[seed] = side);
-        let log = self.log_probability(&right);
-        (right, log)
-    }
-
-    /// The log probability of drawing these sub-clusters.
-    pub(super) fn log_probability(&self, right: &[bool]) -> f64 {
-        let of = |i: usize| {
-            let odds = if right[i] { self.log_odds[i] } else { -self.log_odds[i] };
-            // ln(1 / (1 + exp(−odds))), without overflow.
-            if odds > 0.0 { -libm::log1p(libm::exp(-odds)) } else { odds - libm::log1p(libm::exp(odds)) }
-        };
-        let parts = by_task(right.len(), |rows| rows.filter(|i| !self.seeds.contains(i)).map(of).sum::<f64>());
-        parts.iter().sum()
-    }
-}
-
-impl Set {
-    /// The moments of all rows, from sums about a centre.
-    fn moments(&self, centre: &[f64], kind: CovarianceType) -> Moments {
-        let each = by_task(self.n, |rows| {
-            let mut sums = Sums::zero(kind, self.d);
-            let (mut z, mut scratch) = (vec![0.0; self.d * BLOCK], [0.0; BLOCK]);
-            for first in rows.clone().step_by(BLOCK) {
-                let block = first..rows.end.min(first + BLOCK);
-                let m = block.len();
-                self.differences(centre, block, &mut z);
-                sums.add_block(&z[..self.d * m], &[1.0; BLOCK][..m], &mut scratch[..m]);
-            }
-            [sums]
-        });
-        Moments::about(centre, &added(each)[0])
-    }
-
     /// The differences of a block of rows from a point, in columns.
     fn differences(&self, point: &[f64], block: Range<usize>, z: &mut [f64]) {
         let m = block.len();
@@ -168,31 +177,36 @@ impl Set {
         }
     }
 
-    /// The log odds of the second of two normals, whose log weight is larger by `shift`, of a range of rows. Calls
-    /// `see(block, log_odds, z)` for each block of rows, with their differences from both means in columns.
+    /// The log odds of the second of two normals, whose log weight is larger by `shift`, of a range of rows, and
+    /// `exp(−|log odds|)`. Calls `see(block, log_odds, lesser, z)` for each block of rows, with their differences from
+    /// both means in columns.
     fn log_odds(
         &self,
         pair: &[Normal; 2],
         shift: f64,
         rows: Range<usize>,
-        mut see: impl FnMut(Range<usize>, &[f64], [&[f64]; 2]),
-    ) -> Vec<f64> {
-        let mut out = Vec::with_capacity(rows.len());
+        mut see: impl FnMut(Range<usize>, &[f64], &[f64], [&[f64]; 2]),
+    ) -> (Vec<f64>, Vec<f64>) {
+        let (mut out, mut lesser) = (vec![0.0; rows.len()], vec![0.0; rows.len()]);
         let room = || vec![0.0; self.d * BLOCK];
         let (mut z, mut y) = ([room(), room()], room());
-        for first in rows.clone().step_by(BLOCK) {
-            let block = first..rows.end.min(first + BLOCK);
+        let constant = shift + pair[1].log_normalizer - pair[0].log_normalizer;
+        let blocks = rows.clone().step_by(BLOCK).map(|first| first..rows.end.min(first + BLOCK));
+        for (block, (out, lesser)) in blocks.zip(out.chunks_mut(BLOCK).zip(lesser.chunks_mut(BLOCK))) {
             let m = block.len();
             let mut squares = [[0.0; BLOCK]; 2];
             for side in 0..2 {
                 self.differences(&pair[side].mean, block.clone(), &mut z[side]);
                 pair[side].factor.squares(&z[side][..self.d * m], &mut y, &mut squares[side][..m]);
             }
-            let constant = shift + pair[1].log_normalizer - pair[0].log_normalizer;
-            out.extend((0..m).map(|i| constant + 0.5 * (squares[0][i] - squares[1][i])));
-            see(block, &out[out.len() - m..], [&z[0][..self.d * m], &z[1][..self.d * m]]);
+            for (i, (odds, lesser)) in out.iter_mut().zip(&mut *lesser).enumerate() {
+                *odds = constant + 0.5 * (squares[0][i] - squares[1][i]);
+                *lesser = -odds.abs();
+            }
+            exp_in_place(lesser);
+            see(block, out, lesser, [&z[0][..self.d * m], &z[1][..self.d * m]]);
         }
-        out
+        (out, lesser)
     }
 }
 

@@ -16,24 +16,24 @@
 //! Neal 2000.
 
 mod chain;
+mod checkpoint;
 mod conjugate;
 mod launch;
 mod moments;
 mod options;
 mod partitions;
+mod run;
 mod split_merge;
 
 use std::ops::ControlFlow;
 
-use gmm_host::{Engine, evaluate};
-use gmm_model::{Covariances, Dataset, Mixture, Precision};
-use ndarray::{Array2, array};
+use gmm_host::Engine;
+use gmm_model::{Dataset, Precision};
 
 use crate::Error;
-use chain::{Chain, Rows};
-use conjugate::Conjugate;
 pub use options::{Concentration, DpOptions, default_prior, prior_from};
 pub use partitions::{variation_of_information, vi_estimate};
+pub use run::DpRun;
 
 /// Draws of partitions: `C` chains of `N` draws each, chain by chain.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,12 +75,14 @@ impl DpDraws {
 /// Samples the posterior of partitions of the rows. Calls `observer(sweeps)` after each sweep, with the number of sweeps
 /// that all chains have made; the sampling stops if it breaks. `precision` is that of the rows in passes of the engine.
 ///
-/// Memory: two copies of the rows, `n*K` responsibilities, and `n` labels per draw.
+/// A [`DpRun`] can be stopped and go on, and be saved.
+///
+/// Memory: two copies of the rows, `n*K` responsibilities, and `n` labels per draw, at the end twice.
 ///
 /// Cost of a sweep: an evaluation of the rows with responsibilities, and on the host about `O(n d²)`.
 ///
 /// # Errors
-/// [`Error::Option`] if an option is outside its range; [`Error::Host`] if the rows have weights, the prior does not fit,
+/// [`Error::Option`] if an option is outside its range or the rows have weights; [`Error::Host`] if the prior does not fit
 /// or the engine fails; [`Error::Memory`]; [`Error::Stopped`].
 ///
 /// ```
@@ -105,76 +107,7 @@ pub fn sample(
     options: &DpOptions,
     observer: &mut dyn FnMut(u64) -> ControlFlow<()>,
 ) -> Result<DpDraws, Error> {
-    options.validate()?;
-    if data.weights().is_some() {
-        return crate::error::refuse("weights", "given", "absent: rows of a partition cannot be weighted");
-    }
-    let (n, d) = data.rows().dim();
-    let prior = Conjugate::new(options.prior.clone(), options.kind, d)?;
-    options.check_memory(n, d)?;
-    let x = match data.rows() {
-        gmm_model::Matrix::F64(a) => a.iter().copied().collect(),
-        gmm_model::Matrix::F32(a) => a.iter().map(|v| f64::from(*v)).collect(),
-    };
-    let rows = Rows { x, n, d };
-    let mut out = DpDraws {
-        chains: options.chains,
-        draws: options.draws,
-        n,
-        clusters: Vec::new(),
-        concentration: Vec::new(),
-        log_joint: Vec::new(),
-        labels: Vec::with_capacity(options.chains * options.draws * n),
-        splits: [0; 2],
-        merges: [0; 2],
-    };
-    let mut resident = None;
-    let mut sweeps = 0;
-    for c in 0..options.chains {
-        let mut chain = Chain::new(&rows, &prior, options, c as u64);
-        if resident.is_none() {
-            resident = Some(evaluate::load(engine, &whole(&chain)?, data, precision)?);
-        }
-        let resident = resident.as_mut().expect("loaded").as_mut();
-        for step in 0..options.warmup + options.draws * options.thin {
-            chain.sweep(resident)?;
-            sweeps += 1;
-            if observer(sweeps).is_break() {
-                return Err(Error::Stopped);
-            }
-            if step + 1 == options.warmup {
-                chain.counts = chain::Counts::default();
-            }
-            let after = (step + 1).saturating_sub(options.warmup);
-            if after > 0 && after % options.thin == 0 {
-                out.keep(&chain);
-            }
-        }
-        let add = |a: &mut [u64; 2], b: [u64; 2]| (0..2).for_each(|i| a[i] += b[i]);
-        add(&mut out.splits, chain.counts.splits);
-        add(&mut out.merges, chain.counts.merges);
-    }
-    Ok(out)
-}
-
-impl DpDraws {
-    fn keep(&mut self, chain: &Chain<'_>) {
-        self.clusters.push(chain.clusters.len() as u32);
-        self.concentration.push(chain.concentration);
-        self.log_joint.push(chain.log_joint());
-        partitions::push_canonical(&chain.labels, chain.clusters.len(), &mut self.labels);
-    }
-}
-
-/// One normal distribution of all rows, about which the engine stores them.
-fn whole(chain: &Chain<'_>) -> Result<Mixture, Error> {
-    let rows = &chain.clusters[0].rows;
-    let normal = chain.prior.expected(rows)?;
-    let d = rows.mean.len();
-    let variances: Vec<f64> = match &normal.factor {
-        conjugate::Factor::Diag(sd) => sd.iter().map(|v| v * v).collect(),
-        conjugate::Factor::Full(l) => (0..d).map(|i| (0..=i).map(|j| l.at(i, j) * l.at(i, j)).sum()).collect(),
-    };
-    let row = |v: &[f64]| Array2::from_shape_vec((1, d), v.to_vec()).expect("d numbers");
-    Ok(Mixture::new(array![1.0], row(&rows.mean), Covariances::Diag(row(&variances)))?)
+    let mut run = DpRun::new(options.clone())?;
+    run.go_on(engine, data, precision, observer)?;
+    Ok(run.into_draws())
 }

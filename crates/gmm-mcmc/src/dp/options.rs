@@ -1,12 +1,14 @@
 //! Options of sampling, the prior of the concentration, and the default prior.
 
+use std::fmt;
+
 use gmm_host::memory;
 use gmm_model::bayes::{BayesPrior, WeightPrior};
 use gmm_model::{CovarianceType, Dataset, ModelError, PriorScale};
 use ndarray::{Array1, Array2};
 
 use crate::error::refuse;
-use crate::{CovariancesPrior, Error, MeansPrior, PriorOptions};
+use crate::{ConjugateParts, Error, PriorOptions};
 
 /// The concentration α of the Dirichlet process: a priori there are about `α ln(1 + n/α)` clusters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,6 +22,15 @@ pub enum Concentration {
         /// Rate, the inverse of the scale: the mean is `shape / rate`.
         rate: f64,
     },
+}
+
+impl fmt::Display for Concentration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed(alpha) => alpha.fmt(f),
+            Self::Gamma { shape, rate } => write!(f, "gamma:{shape},{rate}"),
+        }
+    }
 }
 
 impl Concentration {
@@ -63,6 +74,10 @@ pub struct DpOptions {
     pub moves: usize,
     /// Rows per sweep whose label is drawn with all parameters integrated out; default 10.
     pub single_rows: usize,
+    /// Clusters at the start of a chain; default 1. With more, each row joins the nearest of as many rows drawn at random,
+    /// in units of the columns' standard deviations. Chains that start from one cluster and chains that start from many,
+    /// and agree, have converged.
+    pub start: usize,
     /// Random seed.
     pub seed: u64,
 }
@@ -80,6 +95,7 @@ impl DpOptions {
             thin: 1,
             moves: 10,
             single_rows: 10,
+            start: 1,
             seed: 0,
         }
     }
@@ -92,7 +108,8 @@ impl DpOptions {
         if self.kind == CovarianceType::Tied {
             return refuse("covariance_type", "tied", "full, diag or spherical: clusters must be independent");
         }
-        let counts = [("chains", self.chains), ("draws", self.draws), ("thin", self.thin)];
+        let counts: [_; 4] =
+            [("chains", self.chains), ("draws", self.draws), ("thin", self.thin), ("start", self.start)];
         if let Some((option, value)) = counts.into_iter().find(|(_, value)| *value == 0) {
             return refuse(option, value, "at least 1");
         }
@@ -119,7 +136,7 @@ impl DpOptions {
     /// Errors if rows and labels need more memory than is free.
     pub(super) fn check_memory(&self, n: usize, d: usize) -> Result<(), Error> {
         let draws = self.chains as u128 * self.draws as u128;
-        let bytes = n as u128 * (4 * draws + 16 * d as u128 + 32);
+        let bytes = n as u128 * (8 * draws + 16 * d as u128 + 32);
         match memory::check("the labels of all draws", bytes) {
             Err(gmm_host::Error::Memory { wanted, free, .. }) => Err(Error::Memory { wanted, free }),
             other => Ok(other?),
@@ -198,49 +215,18 @@ pub fn prior_from(
     kind: CovarianceType,
     data: &Dataset,
 ) -> Result<BayesPrior, Error> {
-    let wrong = |why: &str| Err(Error::Prior(why.to_owned()));
     let d = data.n_features();
-    let mut prior = weak(data, kind)?;
     if given.weights.is_some() {
-        return wrong("weights: a Dirichlet process has a concentration in place of them: use --concentration");
+        let why = "weights: a Dirichlet process has a concentration in place of them: use --concentration";
+        return Err(Error::Prior(why.to_owned()));
     }
-    if let Some(v) = mean_precision {
-        prior.mean_precision = v;
-    }
-    match &given.means {
-        None | Some(MeansPrior::Normal { mean: None, sd: None }) => {}
-        Some(MeansPrior::Normal { mean: Some(mean), sd: None }) => prior.mean = mean.spread("means: mean", d)?.into(),
-        Some(MeansPrior::Normal { .. }) => {
-            return wrong(
-                "means: sd: here the prior of a mean scales with the cluster's covariance: use --mean-precision",
-            );
-        }
-        Some(MeansPrior::Flat) => return wrong("means: a flat prior is improper here: leave it out"),
-    }
-    match (&given.covariances, kind) {
-        (None, _) => {}
-        (Some(CovariancesPrior::InverseWishart { degrees_of_freedom, scale }), CovarianceType::Full) => {
-            prior.degrees_of_freedom = degrees_of_freedom.unwrap_or(prior.degrees_of_freedom);
-            if let Some(scale) = scale {
-                let diagonal = Array1::from(scale.spread("covariances: scale", d)?);
-                prior.scale = PriorScale::Matrix(Array2::from_diag(&diagonal));
-            }
-        }
-        (Some(CovariancesPrior::InverseGamma { shape, scale }), CovarianceType::Diag) => {
-            prior.degrees_of_freedom = shape.map_or(prior.degrees_of_freedom, |shape| 2.0 * shape);
-            if let Some(scale) = scale {
-                let each = Array1::from(scale.spread("covariances: scale", d)?);
-                prior.scale = PriorScale::Variances(each * 2.0);
-            }
-        }
-        (Some(CovariancesPrior::InverseGamma { shape, scale }), CovarianceType::Spherical) => {
-            let n = d as f64;
-            prior.degrees_of_freedom = shape.map_or(prior.degrees_of_freedom, |shape| 2.0 * shape / n);
-            if let Some(scale) = scale {
-                prior.scale = PriorScale::Variance(2.0 * scale.spread("covariances: scale", 1)?[0] / n);
-            }
-        }
-        _ => return wrong("covariances: it must be inverse-wishart for full, inverse-gamma for diag and spherical"),
+    let parts = ConjugateParts::new(given, kind, d)?;
+    let mut prior = weak(data, kind)?;
+    prior.mean_precision = mean_precision.unwrap_or(prior.mean_precision);
+    prior.degrees_of_freedom = parts.degrees_of_freedom.unwrap_or(prior.degrees_of_freedom);
+    prior.scale = parts.prior_scale(kind).unwrap_or(prior.scale);
+    if let Some(mean) = parts.mean {
+        prior.mean = mean.into();
     }
     checked(prior, kind, d)
 }

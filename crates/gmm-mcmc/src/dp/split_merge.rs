@@ -16,14 +16,35 @@
 //! cluster and is unknown, so that the ratios are exact only without it; here sub-clusters are made anew for each move.
 
 use gmm_model::Draws;
+use rayon::prelude::*;
 
 use super::chain::{Chain, Cluster};
 use super::launch::{Launch, added, by_task};
 use super::moments::{Moments, Sums};
 use crate::Error;
 
+/// A proposal: a row, what is proposed, and the logarithm of a uniform that decides.
+struct Move {
+    i: usize,
+    splits: bool,
+    ln_uniform: f64,
+    /// The random numbers of the partner, and of the rows of a split.
+    draws: Draws,
+}
+
+/// A move that was accepted: the new clusters, and the rows whose label changes.
+enum Accepted {
+    /// `rows` leave cluster `of`.
+    Split { of: usize, parts: Box<[Cluster; 2]>, rows: Vec<u32> },
+    /// `rows` of the second cluster join the first.
+    Merge { clusters: [usize; 2], whole: Box<Cluster>, rows: Vec<u32> },
+}
+
 impl Chain<'_> {
     /// Makes the moves of a sweep.
+    ///
+    /// Most moves are rejected, and do not change what the next one sees. So several are judged at the same time, and
+    /// those after the first accepted one again. The result is that of one after another.
     ///
     /// # Errors
     /// [`gmm_model::ModelError`] if a covariance is singular to rounding.
@@ -33,81 +54,121 @@ impl Chain<'_> {
             return Ok(());
         }
         let mut draws = self.draws("dp moves");
-        for attempt in 0..self.options.moves {
-            let i = draws.index(n);
-            let splits = draws.uniform() < 0.5;
-            let (at, ln_uniform) = (draws.uniform(), libm::log(1.0 - draws.uniform()));
-            let Some(j) = self.partner(i, splits, at) else { continue };
-            if splits {
-                // A stream per move, whose draw r is that of row r of the cluster.
-                let mut of_rows = self.draws("dp split");
-                of_rows.seek(0);
-                let of_rows = Draws::for_purpose("dp split rows", of_rows.bits(), attempt as u64);
-                self.split([i, j], ln_uniform, &of_rows)?;
+        let key = draws.bits();
+        let moves: Vec<Move> = (0..self.options.moves)
+            .map(|attempt| Move {
+                i: draws.index(n),
+                splits: draws.uniform() < 0.5,
+                ln_uniform: libm::log(1.0 - draws.uniform()),
+                draws: Draws::for_purpose("dp move", key, attempt as u64),
+            })
+            .collect();
+        let (mut next, mut ahead) = (0, rayon::current_num_threads());
+        while next < moves.len() {
+            let batch = &moves[next..moves.len().min(next + ahead)];
+            let judged: Vec<Option<Accepted>> = if ahead == 1 {
+                batch.iter().map(|m| self.judge(m)).collect::<Result<_, _>>()?
             } else {
-                self.merge([i, j], ln_uniform)?;
+                batch.par_iter().map(|m| self.judge(m)).collect::<Result<_, _>>()?
+            };
+            let first = judged.iter().position(Option::is_some);
+            let seen = first.map_or(batch.len(), |first| first + 1);
+            batch[..seen].iter().for_each(|m| self.counts.of(m.splits)[0] += 1);
+            if let Some(accepted) = judged.into_iter().flatten().next() {
+                self.counts.of(batch[seen - 1].splits)[1] += 1;
+                self.apply(accepted);
+            } else if ahead > 1 {
+                ahead *= 2;
+            }
+            next += seen;
+        }
+        Ok(())
+    }
+
+    /// What a move does, if it is accepted.
+    fn judge(&self, m: &Move) -> Result<Option<Accepted>, Error> {
+        if m.splits { self.split(m) } else { self.merge(m) }
+    }
+
+    fn apply(&mut self, accepted: Accepted) {
+        match accepted {
+            Accepted::Split { of, parts, rows } => {
+                let new = self.clusters.len() as u32;
+                rows.iter().for_each(|&row| self.labels[row as usize] = new);
+                let [left, right] = *parts;
+                self.clusters[of] = left;
+                self.clusters.push(right);
+            }
+            Accepted::Merge { clusters: [a, b], whole, rows } => {
+                rows.iter().for_each(|&row| self.labels[row as usize] = a as u32);
+                self.clusters[a] = *whole;
+                self.remove(b);
             }
         }
-        Ok(())
     }
 
-    /// A row at random other than `i`, of its cluster or of all others; `None` if there is none.
-    fn partner(&self, i: usize, same: bool, at: f64) -> Option<usize> {
+    fn split(&self, m: &Move) -> Result<Option<Accepted>, Error> {
+        let (i, mut draws) = (m.i, m.draws.clone());
         let own = self.labels[i];
-        let size = self.clusters[own as usize].rows.n as usize;
-        let count = if same { size - 1 } else { self.rows.n - size };
-        // The index is below the count, since `at` is below 1 by more than rounding.
-        let nth = ((at * count as f64) as usize).min(count.checked_sub(1)?);
-        let fits = |&(row, &label): &(usize, &u32)| row != i && (label == own) == same;
-        self.labels.iter().enumerate().filter(fits).nth(nth).map(|(row, _)| row)
-    }
-
-    fn split(&mut self, [i, j]: [usize; 2], ln_uniform: f64, draws: &Draws) -> Result<(), Error> {
-        self.counts.splits[0] += 1;
-        let own = self.labels[i];
-        let members = self.members(|label| label == own);
         let whole = &self.clusters[own as usize];
-        let launch = self.launch(&members, [i, j])?;
-        let (right, log_proposal) = launch.draw(draws);
-        let parts = self.parts(&members, &right, &launch);
-        if ln_uniform >= self.log_ratio(&parts, whole) - log_proposal {
-            return Ok(());
+        if whole.rows.n < 2.0 {
+            return Ok(None);
         }
-        self.counts.splits[1] += 1;
-        let new = self.clusters.len() as u32;
-        members.iter().zip(right).filter(|(_, right)| *right).for_each(|(&row, _)| self.labels[row as usize] = new);
-        let [left, right] = parts;
-        self.clusters[own as usize] = left;
-        self.clusters.push(right);
-        Ok(())
+        let members = self.members(|label| label == own);
+        let at = place(&members, i);
+        // Another row of the cluster.
+        let other = draws.index(members.len() - 1);
+        let seeds = [at, other + usize::from(other >= at)];
+        let launch = self.launch(&members, &whole.rows, seeds)?;
+        let (right, log_proposal) = launch.draw(&Draws::for_purpose("dp split", draws.bits(), 0));
+        let parts = self.parts(&members, &right, &launch);
+        // NaN is no reason to accept.
+        if !(m.ln_uniform < self.log_ratio([&parts[0], &parts[1]], whole) - log_proposal) {
+            return Ok(None);
+        }
+        let rows = members.iter().zip(right).filter(|(_, right)| *right).map(|(row, _)| *row).collect();
+        Ok(Some(Accepted::Split { of: own as usize, parts: Box::new(parts), rows }))
     }
 
-    fn merge(&mut self, [i, j]: [usize; 2], ln_uniform: f64) -> Result<(), Error> {
-        self.counts.merges[0] += 1;
-        let [a, b] = [self.labels[i], self.labels[j]];
+    fn merge(&self, m: &Move) -> Result<Option<Accepted>, Error> {
+        let Some(j) = self.partner(m.i, &mut m.draws.clone()) else { return Ok(None) };
+        let [a, b] = [self.labels[m.i], self.labels[j]];
         let parts = [&self.clusters[a as usize], &self.clusters[b as usize]];
-        let members = self.members(|label| label == a || label == b);
         let whole = self.cluster(parts[0].rows.merged(&parts[1].rows));
         // The probability of the split is at most 1: most merges need no launch. The slack is far above rounding.
-        let bound = -self.log_ratio(&[parts[0].clone(), parts[1].clone()], &whole);
-        if ln_uniform >= bound + 1e-6 * (1.0 + bound.abs()) {
-            return Ok(());
+        let bound = -self.log_ratio(parts, &whole);
+        if !(m.ln_uniform < bound + 1e-6 * (1.0 + bound.abs())) {
+            return Ok(None);
         }
-        let launch = self.launch(&members, [i, j])?;
+        let members = self.members(|label| label == a || label == b);
+        let launch = self.launch(&members, &whole.rows, [m.i, j].map(|row| place(&members, row)))?;
         let right: Vec<bool> = members.iter().map(|&row| self.labels[row as usize] == b).collect();
-        let log_proposal = launch.log_probability(&right);
-        if ln_uniform >= bound + log_proposal {
-            return Ok(());
+        if !(m.ln_uniform < bound + launch.log_probability(&right)) {
+            return Ok(None);
         }
-        self.counts.merges[1] += 1;
-        self.clusters[a as usize] = whole;
-        members.iter().for_each(|&row| self.labels[row as usize] = a);
-        self.remove(b as usize);
-        Ok(())
+        let rows = members.iter().zip(right).filter(|(_, right)| *right).map(|(row, _)| *row).collect();
+        Ok(Some(Accepted::Merge { clusters: [a as usize, b as usize], whole: Box::new(whole), rows }))
+    }
+
+    /// A row at random of the other clusters; `None` if there is none.
+    fn partner(&self, i: usize, draws: &mut Draws) -> Option<usize> {
+        let own = self.labels[i];
+        if self.clusters.len() == 1 {
+            return None;
+        }
+        // A few attempts, which are cheap; then a search. Both choose each row with the same probability.
+        for _ in 0..8 {
+            let j = draws.index(self.rows.n);
+            if self.labels[j] != own {
+                return Some(j);
+            }
+        }
+        let others = self.members(|label| label != own);
+        Some(others[draws.index(others.len())] as usize)
     }
 
     /// `ln a` without `q`.
-    fn log_ratio(&self, [left, right]: &[Cluster; 2], whole: &Cluster) -> f64 {
+    fn log_ratio(&self, [left, right]: [&Cluster; 2], whole: &Cluster) -> f64 {
         let n = self.rows.n as f64;
         let prior = libm::log(self.concentration) + libm::lgamma(left.rows.n) + libm::lgamma(right.rows.n)
             - libm::lgamma(whole.rows.n);
@@ -121,10 +182,8 @@ impl Chain<'_> {
         rows.map(|(row, _)| row as u32).collect()
     }
 
-    fn launch(&self, members: &[u32], seeds: [usize; 2]) -> Result<Launch, Error> {
-        let place = |row: usize| members.binary_search(&(row as u32)).expect("a member");
-        let (prior, rows) = (self.prior, self.rows);
-        Ok(Launch::new(rows, members, seeds.map(place), (prior, self.concentration))?)
+    fn launch(&self, members: &[u32], whole: &Moments, seeds: [usize; 2]) -> Result<Launch, Error> {
+        Ok(Launch::new(self.rows, (members, whole), seeds, (self.prior, self.concentration))?)
     }
 
     /// The two parts of a split.
@@ -143,4 +202,9 @@ impl Chain<'_> {
         let total = added(each);
         [0, 1].map(|side| self.cluster(Moments::about(&launch.means[side], &total[side])))
     }
+}
+
+/// The position of a row among ascending rows that contain it.
+fn place(members: &[u32], row: usize) -> usize {
+    members.binary_search(&(row as u32)).expect("a member")
 }
