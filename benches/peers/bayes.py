@@ -3,11 +3,12 @@
     python benches/peers/bayes.py --out benches/record --commit "$(git rev-parse --short HEAD)"
     python benches/peers/bayes.py --quick             # small sizes, and the record only on standard output
 
-Both programs start from the same posterior, that of one iteration of scikit-learn from random rows, make the same number of
-iterations (`tol=0`), and have all cores. For `diag` and `spherical` scikit-learn's E-step takes the expected log precision of a
-Wishart distribution; here it gets that of the Gamma distributions which these models have, as gmm_rs, so that the answers can be
-compared. The sweep `columns` fits each column of a table by itself. `rdt` is SDV's ClusterBasedNormalizer on such columns, before
-and after `gmm_rs.accel.install()`, with its own start; its answer is the table itself, after transform and reverse_transform.
+Both programs start from the same posterior, that of one iteration of scikit-learn from random rows, make the same number
+of iterations (`tol=0`), and have all cores. For `diag` and `spherical` scikit-learn's E-step takes the expected log
+precision of a Wishart distribution; here it gets that of the Gamma distributions which these models have, as gmm_rs, so
+that the answers can be compared. The sweep `columns` fits each column of a table by itself. `rdt` is SDV's
+ClusterBasedNormalizer on such columns, before and after `gmm_rs.accel.install()`, with its own start; its answer is the
+table itself, after transform and reverse_transform.
 """
 
 import argparse
@@ -41,7 +42,7 @@ CORES = len(os.sched_getaffinity(0))
 
 
 class Gamma(Peer):
-    """scikit-learn's class, with the expectation of the log precision under the Gamma distributions of diag and spherical."""
+    """scikit-learn's class, with the expected log precision of the Gamma distributions of diag and spherical."""
 
     def _estimate_log_prob(self, X):
         found = super()._estimate_log_prob(X)
@@ -70,7 +71,8 @@ def our_fit(X, first, iterations):
     # from_sklearn takes scikit-learn's own class.
     plain = Peer(**first.get_params())
     vars(plain).update(vars(first))
-    return BayesianGaussianMixture.from_sklearn(plain, device="cpu").set_params(max_iter=iterations, warm_start=True).fit(X)
+    model = BayesianGaussianMixture.from_sklearn(plain, device="cpu")
+    return model.set_params(max_iter=iterations, warm_start=True).fit(X)
 
 
 def difference(one, other):
@@ -113,7 +115,8 @@ def row(sweep, what, kind, shape, iterations, error, measured, note=""):
     times, others = measured or ([""] * 5, 0.0)
     status = "wrong" if measured is None else "disturbed" if others > 0.1 else "ok"
     print(f"{sweep} {what} {kind} {shape}: {status}, error {error:.1e}, {times}", file=sys.stderr, flush=True)
-    return ",".join([sweep, what, kind, *map(str, shape), str(iterations), status, *times, f"{error:.1e}", f"{others:.2f}", note])
+    numbers = [*map(str, shape), str(iterations), status, *times, f"{error:.1e}", f"{others:.2f}"]
+    return ",".join([sweep, what, kind, *numbers, note])
 
 
 def fits(sizes, iterations, turns):
@@ -131,10 +134,11 @@ def fits(sizes, iterations, turns):
 
 
 def table(n, columns):
-    """Columns of three normals each, of different places and widths."""
+    """Columns of three groups each, with heavy tails."""
     rng = np.random.default_rng(SEED)
     component = rng.integers(0, 3, (n, columns))
-    return rng.normal(0, 20, (3, columns))[component, np.arange(columns)] + rng.gamma(2, 1, (n, columns)) * rng.normal(size=(n, columns))
+    means = rng.normal(0, 20, (3, columns))[component, np.arange(columns)]
+    return means + rng.gamma(2, 1, (n, columns)) * rng.normal(size=(n, columns))
 
 
 def columns(n, k, count, iterations, turns):
@@ -209,12 +213,12 @@ def main():
         f"# commit: {given.commit}",
         f"# command: {' '.join(['python', *sys.argv])}",
         f"# processor: {processor()}, {CORES} cores",
-        f"# system: {platform.system()} {platform.release()} {platform.machine()}, load {Path('/proc/loadavg').read_text().strip()}",
+        f"# system: {platform.system()} {platform.release()} {platform.machine()}, load {os.getloadavg()[0]:.2f}",
         f"# peer python: {platform.python_version()}",
         *packages,
         f"# note: medians of {given.turns} turns (columns and rdt: {2 if given.quick else 3}), scikit-learn first",
-        "# note: error is the largest difference of the posteriors after all iterations, relative to the largest number of its array; "
-        "of rdt that of the table after transform and reverse_transform",
+        "# note: error is the largest difference of the posteriors after all iterations, relative to the largest number "
+        "of its array; of rdt that of the table after transform and reverse_transform",
     ]
     text = "\n".join([*head, COLUMNS, *lines]) + "\n"
     if given.out is None:

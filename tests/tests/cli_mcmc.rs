@@ -441,3 +441,40 @@ fn a_dirichlet_process_needs_no_number_of_components() {
     let refused = folder.gmm(&command("c.csv", "--prior p.toml"));
     assert!(refused.stderr.contains("p.toml: prior: means: sd") && refused.stderr.contains("--mean-precision"));
 }
+
+#[test]
+fn a_dirichlet_process_goes_on_from_its_checkpoint_with_the_same_draws() {
+    let folder = Folder::new();
+    let options = "--prior-on-k dp --chains 2 --warmup 20 --device cpu --concentration gamma:1,1 --start-clusters 5";
+    let command = |draws: &str, more: &str| format!("mcmc {} {options} --draws {draws} -q {more}", faithful());
+    folder.gmm(&command("30", "-o whole.csv --labels whole.npy")).ok();
+    folder.gmm(&command("10", "-o a.csv --checkpoint run.ckpt")).ok();
+    folder.gmm(&command("30", "-o b.csv --labels b.npy --checkpoint run.ckpt --resume")).ok();
+    assert!(folder.read("b.csv") == folder.read("whole.csv") && folder.read("b.npy") == folder.read("whole.npy"));
+    let refuses = |command: String, code: i32, parts: &[&str]| folder.refuses(&command, code, parts);
+    refuses(command("10", "-o c.csv --checkpoint run.ckpt --resume"), 3, &["run.ckpt", "30 draws", "never discarded"]);
+    refuses(command("30", "-o c.csv --checkpoint run.ckpt --resume --seed 2"), 3, &["seed 0, not 2"]);
+    refuses(command("30", "-o c.csv --resume"), 6, &["no checkpoint to resume"]);
+    refuses(command("30", "-o c.csv --weights waiting"), 2, &["--weights", "one cluster", "repeat rows"]);
+    folder.gmm(&format!("mcmc {} {SHORT} --sampler rwm -q -o d.npz --checkpoint rwm.ckpt", faithful())).ok();
+    refuses(command("30", "-o c.csv --checkpoint rwm.ckpt --resume"), 3, &["rwm.ckpt", "of another kind"]);
+    refuses(format!("mcmc {} {SHORT} -o c.npz --checkpoint run.ckpt --resume", faithful()), 3, &["run.ckpt"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_dirichlet_process_keeps_its_chains() {
+    let folder = Folder::new();
+    let options = "--prior-on-k dp --chains 1 --warmup 20 --device cpu -o a.csv";
+    let command = |draws: &str| format!("mcmc {} {options} --draws {draws}", faithful());
+    let (code, stderr) = stopped(&folder, &format!("{} -v", command("3000")), "TERM", "of 3020 sweeps");
+    assert_eq!(code, Some(143), "{stderr}");
+    assert!(stderr.contains("a.csv.checkpoint: continue with --resume"), "{stderr}");
+    assert_eq!(folder.files(), ["a.csv.checkpoint"]);
+    folder.refuses(&command("3000"), 2, &["a.csv.checkpoint already exists", "--resume"]);
+    folder.refuses(
+        &format!("{} --resume --warmup 30", command("3000").replace("--warmup 20 ", "")),
+        3,
+        &["warmup 20, not 30"],
+    );
+}

@@ -3,7 +3,8 @@
 use gmm_host::{EvaluateOptions, Resident};
 use gmm_model::{CovarianceType, Draws, Mixture, packed_index};
 
-use super::conjugate::Conjugate;
+use super::conjugate::{Conjugate, Predictive};
+use super::firsts::Firsts;
 use super::launch::{by_task, fill_by_task};
 use super::moments::{Moments, Sums};
 use super::run::Record;
@@ -257,30 +258,41 @@ impl<'a> Chain<'a> {
     /// Source: Neal 2000, algorithm 3.
     fn draw_rows(&mut self) {
         let mut draws = self.draws("dp rows");
-        let count = self.options.single_rows.min(self.rows.n);
-        for i in draws.distinct_indices(self.rows.n, count) {
-            let x = self.rows.row(i);
-            let old = self.labels[i] as usize;
-            let left = self.cluster(self.clusters[old].rows.without(x));
-            if left.rows.n == 0.0 {
-                self.remove(old);
-            } else {
-                self.clusters[old] = left;
-            }
-            let new = Moments::empty(self.prior.kind(), self.rows.d);
-            let with: Vec<Cluster> =
-                self.clusters.iter().map(|c| &c.rows).chain([&new]).map(|rows| self.cluster(rows.with(x))).collect();
-            let log = |(c, with): (usize, &Cluster)| match self.clusters.get(c) {
-                Some(now) => libm::log(now.rows.n) + with.log_marginal - now.log_marginal,
-                None => libm::log(self.concentration) + with.log_marginal,
-            };
-            let logs: Vec<f64> = with.iter().enumerate().map(log).collect();
+        let (rows, prior) = (self.rows, self.prior);
+        let count = self.options.single_rows.min(rows.n);
+        let empty = Moments::empty(prior.kind(), rows.d);
+        let new = prior.predictive(&empty);
+        let mut each: Vec<Predictive> = self.clusters.iter().map(|c| prior.predictive(&c.rows)).collect();
+        let (mut logs, mut y) = (Vec::new(), vec![0.0; rows.d]);
+        for i in draws.distinct_indices(rows.n, count) {
+            let (x, old) = (rows.row(i), self.labels[i] as usize);
+            let left = self.clusters[old].rows.without(x);
+            let without = prior.predictive(&left);
+            logs.clear();
+            logs.extend(self.clusters.iter().zip(&each).enumerate().map(|(c, (cluster, density))| {
+                let (n, density) = if c == old { (left.n, &without) } else { (cluster.rows.n, density) };
+                // Of a cluster without other rows −∞.
+                libm::log(n) + density.log_density(x, &mut y)
+            }));
+            logs.push(libm::log(self.concentration) + new.log_density(x, &mut y));
             let chosen = pick(&logs, draws.uniform());
+            // A row that leaves its cluster of one row for a new one stays.
+            if chosen == old || (left.n == 0.0 && chosen == self.clusters.len()) {
+                continue;
+            }
+            let joined = self.clusters.get(chosen).map_or(&empty, |c| &c.rows).with(x);
+            let with = prior.predictive(&joined);
+            if chosen == self.clusters.len() {
+                self.clusters.push(self.cluster(joined));
+                each.push(with);
+            } else {
+                (self.clusters[chosen], each[chosen]) = (self.cluster(joined), with);
+            }
             self.labels[i] = chosen as u32;
-            let joined = with.into_iter().nth(chosen).expect("one of them");
-            match self.clusters.get_mut(chosen) {
-                Some(cluster) => *cluster = joined,
-                None => self.clusters.push(joined),
+            (self.clusters[old], each[old]) = (self.cluster(left), without);
+            if self.clusters[old].rows.n == 0.0 {
+                self.remove(old);
+                each.swap_remove(old);
             }
         }
     }
@@ -298,57 +310,6 @@ impl<'a> Chain<'a> {
         let of = |c: &Cluster| libm::log(alpha) + libm::lgamma(c.rows.n) + c.log_marginal;
         let clusters: f64 = self.clusters.iter().map(of).sum();
         clusters + libm::lgamma(alpha) - libm::lgamma(alpha + n) + self.options.concentration.log_density(alpha)
-    }
-}
-
-/// The first row of each cluster in a random order, which is that of the keys, ties by index.
-struct Firsts {
-    /// `(k,)`
-    each: Vec<(u64, usize)>,
-    /// The last of them.
-    last: (u64, usize),
-}
-
-impl Firsts {
-    fn new(keys: &[u64], labels: &[u32], k: usize) -> Self {
-        let mut each = vec![(u64::MAX, usize::MAX); k];
-        for (i, (&key, &label)) in keys.iter().zip(labels).enumerate() {
-            let first = &mut each[label as usize];
-            *first = (*first).min((key, i));
-        }
-        let last = each.iter().copied().max().expect("at least one cluster");
-        Self { each, last }
-    }
-
-    /// The label of a row, among the clusters that it may join, with probabilities in proportion to `r`, which sum to 1.
-    fn draw(&self, r: &[f64], at: (u64, usize), now: u32, uniform: f64) -> u32 {
-        let own = now as usize;
-        if self.each[own] == at {
-            return now;
-        }
-        // Most rows stay, so their cluster comes first.
-        if at > self.last {
-            let others = r.iter().enumerate().filter(|(c, _)| *c != own);
-            return Self::among(others, uniform - r[own]).unwrap_or(now);
-        }
-        let allowed = || r.iter().enumerate().filter(|(c, _)| *c != own && self.each[*c] < at);
-        let total = r[own] + allowed().map(|(_, r)| r).sum::<f64>();
-        Self::among(allowed(), uniform * total - r[own]).unwrap_or(now)
-    }
-
-    /// The first cluster whose probability exceeds what is left of the mark after those before it; `None` if the mark
-    /// is below 0, or by rounding above all.
-    fn among<'r>(others: impl Iterator<Item = (usize, &'r f64)>, mut left: f64) -> Option<u32> {
-        if left < 0.0 {
-            return None;
-        }
-        for (c, r) in others {
-            left -= r;
-            if left < 0.0 {
-                return Some(c as u32);
-            }
-        }
-        None
     }
 }
 

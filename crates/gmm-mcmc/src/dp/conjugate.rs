@@ -82,6 +82,44 @@ impl Conjugate {
         of_precision - 0.5 * n * libm::log(beta)
     }
 
+    /// The posterior predictive density of one more row of a cluster; for no rows that of a new cluster.
+    pub(super) fn predictive(&self, rows: &Moments) -> Predictive {
+        let d = rows.mean.len();
+        let n = d as f64;
+        let beta = self.prior.mean_precision + rows.n;
+        let nu = self.prior.degrees_of_freedom + rows.n;
+        let share = rows.n / beta;
+        let mean = rows.mean.iter().zip(&self.prior.mean).map(|(x, m)| m + share * (x - m)).collect();
+        let scale = self.scale(rows);
+        let apart = 0.5 * n * (PI.ln() + libm::log((beta + 1.0) / beta));
+        let (factor, power, constant) = match self.kind {
+            CovarianceType::Full | CovarianceType::Tied => {
+                let of_counts = libm::lgamma(0.5 * (nu + 1.0)) - libm::lgamma(0.5 * (nu + 1.0 - n));
+                match Cholesky::new(unpacked(&scale, d).view()) {
+                    Ok(factor) => {
+                        let half_ln_det = 0.5 * factor.ln_det();
+                        (Factor::Full(factor), 0.5 * (nu + 1.0), of_counts - half_ln_det)
+                    }
+                    // As in `log_integral`.
+                    Err(_) => (Factor::Diag(vec![1.0; d]), 0.5 * (nu + 1.0), f64::NEG_INFINITY),
+                }
+            }
+            CovarianceType::Diag => {
+                let of_counts = n * (libm::lgamma(0.5 * (nu + 1.0)) - libm::lgamma(0.5 * nu));
+                let half_ln_det = 0.5 * scale.iter().map(|v| libm::log(*v)).sum::<f64>();
+                let sd = scale.iter().map(|v| v.sqrt()).collect();
+                (Factor::Diag(sd), 0.5 * (nu + 1.0), of_counts - half_ln_det)
+            }
+            CovarianceType::Spherical => {
+                let of_counts = libm::lgamma(0.5 * n * (nu + 1.0)) - libm::lgamma(0.5 * n * nu);
+                let sd = vec![scale[0].sqrt(); d];
+                (Factor::Diag(sd), 0.5 * n * (nu + 1.0), of_counts - 0.5 * n * libm::log(scale[0]))
+            }
+        };
+        let is_product = self.kind == CovarianceType::Diag;
+        Predictive { mean, factor, is_product, shrink: beta / (beta + 1.0), power, constant: constant - apart }
+    }
+
     /// `C` of the posterior, packed as the scatter; for spherical `dC`, the sum over the columns.
     fn scale(&self, rows: &Moments) -> Vec<f64> {
         let beta = self.prior.mean_precision;
@@ -158,6 +196,40 @@ impl Conjugate {
     }
 }
 
+/// A Student density of a row: of all columns together, or a product of one per column.
+///
+/// Source: Murphy 2007, sections 3.5 and 9.4.
+#[derive(Clone, Debug)]
+pub(super) struct Predictive {
+    mean: Vec<f64>,
+    factor: Factor,
+    is_product: bool,
+    shrink: f64,
+    power: f64,
+    constant: f64,
+}
+
+impl Predictive {
+    /// Its logarithm at `x`, `(d,)`; `y` has room for `d` numbers. Cost: `O(d²)`, for diag and spherical `O(d)`.
+    pub(super) fn log_density(&self, x: &[f64], y: &mut [f64]) -> f64 {
+        match &self.factor {
+            Factor::Full(factor) => {
+                for i in 0..x.len() {
+                    let known: f64 = (0..i).map(|j| factor.at(i, j) * y[j]).sum();
+                    y[i] = (x[i] - self.mean[i] - known) / factor.at(i, i);
+                }
+            }
+            Factor::Diag(sd) => {
+                let columns = x.iter().zip(&self.mean).zip(sd);
+                y.iter_mut().zip(columns).for_each(|(y, ((x, m), sd))| *y = (x - m) / sd);
+            }
+        }
+        let squares = y.iter().map(|y| self.shrink * y * y);
+        let logs = if self.is_product { squares.map(libm::log1p).sum() } else { libm::log1p(squares.sum()) };
+        self.constant - self.power * logs
+    }
+}
+
 /// A lower triangle as a `(d, d)` matrix; zeros above the diagonal.
 fn unpacked(lower: &[f64], d: usize) -> Array2<f64> {
     Array2::from_shape_fn((d, d), |(i, j)| if j <= i { lower[packed_index(i, j)] } else { 0.0 })
@@ -167,4 +239,40 @@ fn unpacked(lower: &[f64], d: usize) -> Array2<f64> {
 fn ln_gamma_multivariate(d: usize, a: f64) -> f64 {
     let pairs = (d * (d - 1)) as f64 / 4.0;
     pairs * PI.ln() + (0..d).map(|i| libm::lgamma(a - 0.5 * i as f64)).sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use gmm_model::bayes::WeightPrior;
+    use ndarray::array;
+
+    use super::*;
+
+    #[test]
+    fn a_predictive_density_is_the_ratio_of_marginal_likelihoods_with_a_row_and_without() {
+        let rows = [[1.0, 2.0], [0.5, -3.0], [7.0, 1.0], [2.5, 2.0], [-1.0, 4.0]];
+        let scales = [
+            (CovarianceType::Full, PriorScale::Matrix(array![[2.0, 0.3], [0.3, 0.5]])),
+            (CovarianceType::Diag, PriorScale::Variances(array![2.0, 0.5])),
+            (CovarianceType::Spherical, PriorScale::Variance(0.7)),
+        ];
+        for (kind, scale) in scales {
+            let prior = BayesPrior {
+                weights: WeightPrior::DirichletProcess { concentration: 1.0 },
+                mean: array![0.5, -1.0],
+                mean_precision: 0.3,
+                degrees_of_freedom: 2.5,
+                scale,
+            };
+            let prior = Conjugate::new(prior, kind, 2).unwrap();
+            let mut before = Moments::empty(kind, 2);
+            for x in &rows {
+                let after = before.with(x);
+                let wanted = prior.log_marginal(&after) - prior.log_marginal(&before);
+                let found = prior.predictive(&before).log_density(x, &mut [0.0; 2]);
+                assert!((found - wanted).abs() < 1e-12 * wanted.abs(), "{kind} {}: {found} {wanted}", before.n);
+                before = after;
+            }
+        }
+    }
 }

@@ -14,8 +14,20 @@ use super::chain::Rows;
 use super::conjugate::{Conjugate, Factor, Normal};
 use super::moments::{Moments, Sums};
 
-/// Iterations of EM. More make better proposals, and take longer; the target does not depend on it.
-const ITERATIONS: usize = 4;
+/// Iterations of EM: more of few rows, for which they take little time. Where clusters overlap, EM needs many, and a better
+/// proposal is accepted more often; the target does not depend on it.
+const fn iterations(n: usize) -> usize {
+    let wanted = 4096 / n;
+    if wanted < 4 {
+        4
+    } else if wanted > MOST {
+        MOST
+    } else {
+        wanted
+    }
+}
+
+const MOST: usize = 20;
 /// Rows per task. Sums are added per task in order, so the bits do not depend on the number of threads.
 const TASK: usize = 2048;
 /// Rows per block of columns: two blocks of 16 columns fit in the L1 cache.
@@ -89,7 +101,7 @@ impl Launch {
         let whole = prior.expected(whole)?;
         let mut pair = at.map(|mean| Normal { mean, ..whole.clone() });
         let mut shift = 0.0;
-        for iteration in 0..ITERATIONS {
+        for iteration in 0..iterations(n) {
             let moments = set.iterate(&pair, shift, seeds, (iteration == 0, prior));
             // The mean of the weights under a symmetric prior of the same total concentration.
             let weight = |m: &Moments| m.n + 0.5 * concentration;

@@ -18,6 +18,7 @@
 mod chain;
 mod checkpoint;
 mod conjugate;
+mod firsts;
 mod launch;
 mod moments;
 mod options;

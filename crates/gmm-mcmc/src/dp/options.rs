@@ -70,9 +70,9 @@ pub struct DpOptions {
     pub warmup: usize,
     /// Sweeps per kept draw; default 1.
     pub thin: usize,
-    /// Proposed splits and merges per sweep; default 10.
+    /// Proposals per sweep, of which a fifth are splits and the others merges; default 25.
     pub moves: usize,
-    /// Rows per sweep whose label is drawn with all parameters integrated out; default 10.
+    /// Rows per sweep whose label is drawn with all parameters integrated out; default 50.
     pub single_rows: usize,
     /// Clusters at the start of a chain; default 1. With more, each row joins the nearest of as many rows drawn at random,
     /// in units of the columns' standard deviations. Chains that start from one cluster and chains that start from many,
@@ -93,8 +93,8 @@ impl DpOptions {
             draws: 1000,
             warmup: 200,
             thin: 1,
-            moves: 10,
-            single_rows: 10,
+            moves: 25,
+            single_rows: 50,
             start: 1,
             seed: 0,
         }

@@ -1,14 +1,14 @@
 //! Splits of a cluster and merges of two, by Metropolis-Hastings.
 //!
-//! A move takes two rows, `i` at random and `j` at random either from the same cluster or from the others. Rows of one
-//! cluster propose to split it, with `i` in the left part and `j` in the right; rows of two propose to merge them. The
-//! split is drawn from the sub-clusters of a [`Launch`] of the rows of both. With `n_l` and `n_r` the sizes of the parts,
-//! `m` marginal likelihoods and `q` the probability of the split given the launch state, a split is accepted with
-//! probability `min(1, a)` and a merge with `min(1, 1/a)`,
+//! A move takes two rows, `i` at random and `j` at random either from the same cluster, with probability `s`, or from the
+//! others. Rows of one cluster propose to split it, with `i` in the left part and `j` in the right; rows of two propose to
+//! merge them. The split is drawn from the sub-clusters of a [`Launch`] of the rows of both. With `n_l` and `n_r` the sizes
+//! of the parts, `m` marginal likelihoods and `q` the probability of the split given the launch state, a split is accepted
+//! with probability `min(1, a)` and a merge with `min(1, 1/a)`,
 //!
-//! `a = α Γ(n_l) Γ(n_r) / Γ(n_l + n_r) · m_l m_r / m · (n_l + n_r − 1) / (n − n_l) / q`.
+//! `a = α Γ(n_l) Γ(n_r) / Γ(n_l + n_r) · m_l m_r / m · (1 − s)/s · (n_l + n_r − 1) / (n − n_l) / q`.
 //!
-//! The third factor is the ratio of the probabilities to choose `j` after and before.
+//! The last factors but `q` are the ratio of the probabilities to choose `j` after and before.
 //!
 //! Source: Jain and Neal 2004, A split-merge Markov chain Monte Carlo procedure for the Dirichlet process mixture model,
 //! section 4.2, with all rows drawn at once from sub-clusters, as in Chang and Fisher 2013. Their sub-clusters persist
@@ -22,6 +22,10 @@ use super::chain::{Chain, Cluster};
 use super::launch::{Launch, added, by_task};
 use super::moments::{Moments, Sums};
 use crate::Error;
+
+/// The share of splits among proposals, `s`. Most merges are rejected at the cost of one determinant, splits at that of a
+/// launch, so there are more merges.
+const SPLITS: f64 = 0.2;
 
 /// A proposal: a row, what is proposed, and the logarithm of a uniform that decides.
 struct Move {
@@ -58,7 +62,7 @@ impl Chain<'_> {
         let moves: Vec<Move> = (0..self.options.moves)
             .map(|attempt| Move {
                 i: draws.index(n),
-                splits: draws.uniform() < 0.5,
+                splits: draws.uniform() < SPLITS,
                 ln_uniform: libm::log(1.0 - draws.uniform()),
                 draws: Draws::for_purpose("dp move", key, attempt as u64),
             })
@@ -173,7 +177,8 @@ impl Chain<'_> {
         let prior = libm::log(self.concentration) + libm::lgamma(left.rows.n) + libm::lgamma(right.rows.n)
             - libm::lgamma(whole.rows.n);
         let likelihood = left.log_marginal + right.log_marginal - whole.log_marginal;
-        prior + likelihood + libm::log((whole.rows.n - 1.0) / (n - left.rows.n))
+        let choice = (1.0 - SPLITS) / SPLITS * (whole.rows.n - 1.0) / (n - left.rows.n);
+        prior + likelihood + libm::log(choice)
     }
 
     /// The rows of some clusters, ascending.
