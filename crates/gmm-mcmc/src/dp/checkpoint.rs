@@ -78,7 +78,8 @@ impl DpRun {
             let why = format!("it is {format} {version}, but this run needs {FORMAT} {VERSION}: start a new run");
             return Err(wrong(why));
         }
-        for ((name, was), (_, is)) in header.inputs.iter().zip(inputs(&options, basis)).filter(|(a, b)| **a != *b) {
+        let inputs = inputs(&options, basis);
+        if let Some(((name, was), (_, is))) = header.inputs.iter().zip(&inputs).find(|(a, b)| a != b) {
             return Err(wrong(match name.as_str() {
                 "rows" => "it was made from other rows: give the data that the run began with".to_owned(),
                 "prior" => "it was made with another prior: give that which the run began with".to_owned(),

@@ -126,8 +126,9 @@ impl Chain<'_> {
         let launch = self.launch(&members, &whole.rows, seeds)?;
         let (right, log_proposal) = launch.draw(&Draws::for_purpose("dp split", draws.bits(), 0));
         let parts = self.parts(&members, &right, &launch);
-        // NaN is no reason to accept.
-        if !(m.ln_uniform < self.log_ratio([&parts[0], &parts[1]], whole) - log_proposal) {
+        // A ratio that is NaN is no reason to accept, here and below.
+        let is_accepted = m.ln_uniform < self.log_ratio([&parts[0], &parts[1]], whole) - log_proposal;
+        if !is_accepted {
             return Ok(None);
         }
         let rows = members.iter().zip(right).filter(|(_, right)| *right).map(|(row, _)| *row).collect();
@@ -141,13 +142,15 @@ impl Chain<'_> {
         let whole = self.cluster(parts[0].rows.merged(&parts[1].rows));
         // The probability of the split is at most 1: most merges need no launch. The slack is far above rounding.
         let bound = -self.log_ratio(parts, &whole);
-        if !(m.ln_uniform < bound + 1e-6 * (1.0 + bound.abs())) {
+        let may_be_accepted = m.ln_uniform < bound + 1e-6 * (1.0 + bound.abs());
+        if !may_be_accepted {
             return Ok(None);
         }
         let members = self.members(|label| label == a || label == b);
         let launch = self.launch(&members, &whole.rows, [m.i, j].map(|row| place(&members, row)))?;
         let right: Vec<bool> = members.iter().map(|&row| self.labels[row as usize] == b).collect();
-        if !(m.ln_uniform < bound + launch.log_probability(&right)) {
+        let is_accepted = m.ln_uniform < bound + launch.log_probability(&right);
+        if !is_accepted {
             return Ok(None);
         }
         let rows = members.iter().zip(right).filter(|(_, right)| *right).map(|(row, _)| *row).collect();
