@@ -44,8 +44,8 @@ CORES = len(os.sched_getaffinity(0))
 class Gamma(Peer):
     """scikit-learn's class, with the expected log precision of the Gamma distributions of diag and spherical."""
 
-    def _estimate_log_prob(self, X):
-        found = super()._estimate_log_prob(X)
+    def _estimate_log_prob(self, X, **namespace):
+        found = super()._estimate_log_prob(X, **namespace)
         d, nu = X.shape[1], self.degrees_of_freedom_
         wishart = digamma(0.5 * (nu - np.arange(d)[:, None])).sum(0)
         if self.covariance_type == "diag":
