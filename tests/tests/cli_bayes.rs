@@ -1,7 +1,9 @@
 //! `gmm fit --bayes`, and what other commands do with its models.
 
+use std::fs;
+
 use gmm_tests::{Folder, data, numbers};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn fit(options: &str) -> String {
     format!("fit {} {options}", data("old_faithful.csv"))
@@ -36,6 +38,74 @@ fn every_option_of_the_prior_reaches_the_model() {
     assert!((total - 276.0).abs() < 1e-9, "{total}");
     folder.gmm(&fit("-k 2 --bayes dirichlet --covariance spherical --scale 9 -o m.json")).ok();
     assert_eq!(folder.json("m.json")["posterior"]["covariance_prior"], 9.0);
+}
+
+#[test]
+fn a_file_gives_the_prior_and_options_take_precedence() {
+    let folder = Folder::new();
+    folder.write(
+        "full.toml",
+        "[weights]\nprior = 'dirichlet'\nconcentration = 2\n[means]\nprior = 'normal'\nmean = [3, 70]\n\
+         [covariances]\nprior = 'inverse-wishart'\ndegrees_of_freedom = 4.5\nscale = [2, 300]\n",
+    );
+    let posterior = |options: &str| {
+        folder.gmm(&fit(&format!("-k 2 -q {options} -o m.json"))).ok();
+        folder.json("m.json")["posterior"].clone()
+    };
+    let flags = "--bayes dirichlet --concentration 2 --mean-prior 3,70 --dof 4.5 --scale 2,300";
+    assert_eq!(posterior("--bayes dirichlet --prior full.toml"), posterior(flags));
+    assert_eq!(
+        posterior("--bayes dirichlet --prior=full.toml --dof 7"),
+        posterior(&format!("{flags} --dof 7").replace("--dof 4.5 ", ""))
+    );
+    // Variances are inverse-gamma(ν/2, C/2); that of spherical inverse-gamma(dν/2, dC/2).
+    folder.write(
+        "gamma.toml",
+        "[means]\nprior = 'normal'\nmean = 5\n[covariances]\nprior = 'inverse-gamma'\nshape = 3\nscale = 4\n",
+    );
+    let diag = posterior("--bayes dp --covariance diag --prior gamma.toml");
+    assert_eq!((numbers(&diag["mean_prior"]), numbers(&diag["covariance_prior"])), (vec![5.0, 5.0], vec![8.0, 8.0]));
+    assert_eq!(diag["degrees_of_freedom_prior"], 6.0);
+    let spherical = posterior("--bayes dp --covariance spherical --prior gamma.toml");
+    assert_eq!((&spherical["degrees_of_freedom_prior"], &spherical["covariance_prior"]), (&json!(3.0), &json!(4.0)));
+    // A fit that goes on has the numbers, not the file.
+    let options = "-k 2 --bayes dirichlet --prior full.toml --tol 0 --threads 1 -q";
+    folder.gmm(&fit(&format!("{options} --max-iter 9 -o whole.json"))).ok();
+    folder.gmm(&fit(&format!("{options} --max-iter 4 --checkpoint c.json -o part.json"))).ok();
+    folder.refuses(&fit("--resume c.json --prior full.toml"), 2, &["full.toml", "leave it out"]);
+    fs::remove_file(folder.path("full.toml")).unwrap();
+    folder.gmm(&fit("--resume c.json --max-iter 9 -q -o rest.json")).ok();
+    assert_eq!(folder.json("rest.json"), folder.json("whole.json"));
+    let select = format!("select {} -k 1..2 --bayes dp --criterion bound --covariance", data("old_faithful.csv"));
+    folder.gmm(&format!("{select} diag --prior gamma.toml -q -o m.json")).ok();
+    assert_eq!(folder.json("m.json")["posterior"]["degrees_of_freedom_prior"], 6.0);
+    folder.refuses(&format!("{select} diag,full --prior gamma.toml"), 2, &["one covariance type"]);
+}
+
+#[test]
+fn tables_that_mean_nothing_to_a_conjugate_prior_are_refused() {
+    let folder = Folder::new();
+    for (text, options, code, parts) in [
+        ("[means]\nprior = 'normal'\nsd = 1", "--bayes dp", 3, ["p.toml", "means: sd", "--mean-precision"]),
+        ("[means]\nprior = 'flat'", "--bayes dp", 3, ["p.toml", "means", "not conjugate"]),
+        ("[covariances]\nprior = 'lkj'", "--bayes dp", 3, ["p.toml", "covariances", "inverse-wishart for full"]),
+        (
+            "[covariances]\nprior = 'inverse-gamma'",
+            "--bayes dp",
+            3,
+            ["p.toml", "covariances", "inverse-gamma for diag"],
+        ),
+        ("[weights]\nprior = 'dirichlet'", "--bayes dp", 2, ["p.toml", "weights", "--bayes dirichlet"]),
+        ("[means]\nprior = 'normal'\nmean = [1, 2, 3]", "--bayes dp", 3, ["p.toml", "3 numbers", "expected 2"]),
+        ("[means]\nprior = 'normal'\nmu = 1", "--bayes dp", 3, ["p.toml", "line 3", "`mu`"]),
+        ("[means]\nprior = 'normal'", "", 2, ["p.toml", "variational Bayes", "--bayes dp"]),
+    ] {
+        folder.write("p.toml", text);
+        folder.refuses(&fit(&format!("-k 2 {options} --prior p.toml -o m.json")), code, &parts);
+    }
+    folder.refuses(&fit("-k 2 --bayes dp --prior none.toml"), 6, &["none.toml"]);
+    folder.refuses(&fit("-k 2 --prior=zip"), 2, &["conjugate", "NAME.toml"]);
+    folder.refuses("maximise s.stats --from m.json --prior p.toml -o n.json", 2, &["p.toml", "variational Bayes"]);
 }
 
 #[test]

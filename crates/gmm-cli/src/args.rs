@@ -446,7 +446,7 @@ pub(crate) fn parse() -> Result<Cli, ExitCode> {
 
 /// The command line, with the names of the options that were given to `fit`.
 fn cli() -> Result<Cli, clap::Error> {
-    let matches = Cli::command().try_get_matches()?;
+    let matches = Cli::command().try_get_matches_from(fit::bayes::joined(std::env::args_os()))?;
     let mut cli = Cli::from_arg_matches(&matches)?;
     if let (Command::Fit(fit), Some(matches)) = (&mut cli.command, matches.subcommand_matches("fit")) {
         let is_given = |id: &&clap::Id| matches.value_source(id.as_str()) == Some(ValueSource::CommandLine);

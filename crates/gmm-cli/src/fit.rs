@@ -111,6 +111,7 @@ pub(crate) struct FitArgs {
 pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     check_paths(args)?;
     let saved = args.resume.as_deref().map(Saved::read).transpose()?;
+    let prior = args.rule.prior_file(saved.is_some())?;
     // A resumed fit is past its start.
     let start = if saved.is_none() { start(&args.init)? } else { None };
     let mut options = match &saved {
@@ -128,6 +129,10 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     let column = saved.as_ref().map_or(&args.labels, |saved| &saved.basis.fit.labels).clone();
     let (data, labels) =
         input::labelled_rows(args.input.source(), args.weights.as_deref(), column.as_deref(), console)?;
+    let rule = args.rule.with_prior(prior.as_ref(), options.covariance_type, data.n_features())?;
+    if prior.is_some() {
+        options.rule.bayes = rule.bayes.options(options.covariance_type)?;
+    }
     options.rule.labels = labels.map(Arc::new);
     options.validate()?;
     if let Some(model) = &start {
@@ -145,7 +150,7 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     if let Some(path) = args.checkpoint.as_ref().or(args.resume.as_ref()) {
         let threads = if engine_args.threads == 0 { default_threads() } else { engine_args.threads };
         let init = saved.as_ref().map_or(&args.init, |saved| &saved.basis.fit.init);
-        let rule = saved.as_ref().map_or(&args.rule, |saved| &saved.basis.fit.rule);
+        let rule = saved.as_ref().map_or(&rule, |saved| &saved.basis.fit.rule);
         let record = FitRecord::new(&options, init).with_rule(rule, column.as_deref());
         let known = options.rule.labels.as_deref().map(Vec::as_slice);
         let basis = Basis::new(record, (&data, known), engine, threads)?;

@@ -9,6 +9,7 @@ use gmm_model::Statistics;
 use serde_json::json;
 
 use crate::exit::Failure;
+use crate::fit::bayes::BayesArgs;
 use crate::fit::rule::ObjectiveArgs;
 use crate::output::{self, Console, is_stdio};
 use crate::{input, render};
@@ -50,6 +51,7 @@ pub(crate) struct MaximiseArgs {
 
 pub(crate) fn run(args: &MaximiseArgs, console: &Console) -> anyhow::Result<()> {
     check(args)?;
+    args.objective.prior_file(&BayesArgs::default())?;
     let previous = input::model(&args.from)?;
     let statistics = gmm_data::read_statistics(&args.statistics)?;
     let rule = args.objective.rule();

@@ -1,5 +1,6 @@
 //! `gmm mcmc`: draws from the posterior of a mixture's parameters.
 
+mod dp;
 mod kept;
 mod report;
 
@@ -50,10 +51,18 @@ The chains are saved to DRAWS.checkpoint every few seconds and on Ctrl-C. The sa
 --resume continues from there and produces the draws of an uninterrupted run; an unfinished nuts
 warm-up starts again. If DRAWS already exists, --overwrite replaces it.
 
+With --prior-on-k dp the number of components is unknown too: draws are partitions of the rows into
+clusters, under a Dirichlet process and a Normal-inverse-Wishart prior (diag, spherical: Normal-
+inverse-gamma). DRAWS is a table (csv, tsv, npy, parquet, arrow) with the columns chain, draw,
+clusters, concentration and log_joint. Of --prior, the keys mean, degrees_of_freedom, shape and scale
+have the same meaning; their defaults are the mean of the data, d + 2 and the covariance of the data,
+or 3/2 and half the variances. A mean is worth --mean-precision rows, in place of sd.
+
 Examples:
   gmm mcmc data/old_faithful.csv -k 2 -o draws.npz
   gmm mcmc rows.npy -k 3 --sampler rwm --draws 5000 --thin 5 -o draws.parquet
-  gmm mcmc rows.csv -k 2 --prior prior.toml --relabel pivot -o draws.npz --resume";
+  gmm mcmc rows.csv -k 2 --prior prior.toml --relabel pivot -o draws.npz --resume
+  gmm mcmc rows.csv --prior-on-k dp --concentration gamma:1,1 -o draws.csv --labels clusters.csv";
 
 /// Sample the posterior of a mixture's parameters by Markov chain Monte Carlo
 #[derive(Args)]
@@ -62,8 +71,16 @@ pub(crate) struct McmcArgs {
     #[command(flatten)]
     input: InputArgs,
     /// Number of components
-    #[arg(short, value_name = "K", value_parser = args::at_least_one, allow_negative_numbers = true)]
-    k: usize,
+    #[arg(
+        short,
+        value_name = "K",
+        value_parser = args::at_least_one,
+        allow_negative_numbers = true,
+        required_unless_present = "prior_on_k"
+    )]
+    k: Option<usize>,
+    #[command(flatten)]
+    dp: dp::DpArgs,
     /// Covariance type
     #[arg(long, value_name = "KIND", default_value = "full", value_parser = args::covariance())]
     covariance: CovarianceType,
@@ -133,6 +150,7 @@ fn sampler(word: &str) -> Result<Sampler, String> {
 }
 
 pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
+    let Some(k) = args.k else { return dp::run(args, console) };
     let options = Options {
         chains: args.chains,
         draws: args.draws,
@@ -161,7 +179,7 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
         let why = format!("--relabel order:{column}, but the data have {} columns", data.n_features());
         return Err(Failure::Usage(why).into());
     }
-    let prior = Prior::new(&given, args.covariance, args.k, &data).map_err(|error| match &args.prior {
+    let prior = Prior::new(&given, args.covariance, k, &data).map_err(|error| match &args.prior {
         Some(path) => anyhow::Error::new(error).context(input::display(path)),
         None => error.into(),
     })?;
@@ -173,7 +191,7 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     }
     let target = Target::new(prior)?;
     options.check_memory(&target)?;
-    let work = Work::passes(data.rows().dim(), data.rows().precision(), args.covariance, args.k, EVALUATIONS);
+    let work = Work::passes(data.rows().dim(), data.rows().precision(), args.covariance, k, EVALUATIONS);
     let opened = opening::open(&args.engine, args.input.source().memory(), &work, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
@@ -220,7 +238,7 @@ pub(crate) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn prior_options(path: Option<&Path>) -> anyhow::Result<PriorOptions> {
+pub(crate) fn prior_options(path: Option<&Path>) -> anyhow::Result<PriorOptions> {
     let Some(path) = path else { return Ok(PriorOptions::default()) };
     let bytes = gmm_data::read_bytes(path)?;
     let text = String::from_utf8(bytes).map_err(|error| {

@@ -109,6 +109,11 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     options.init = args.init.clone();
     options.covariance_type = args.covariance[0];
     let bayes = args.bayes.options(options.covariance_type)?;
+    let prior = args.objective.prior_file(&args.bayes)?;
+    if prior.as_ref().is_some_and(|file| file.tables.covariances.is_some()) && args.covariance.len() > 1 {
+        let why = "--prior FILE.toml with [covariances] is for one covariance type: give one --covariance";
+        return Err(Failure::Usage(why.to_owned()).into());
+    }
     options.rule = FitRule { noise: args.noise.options()?, bayes, ..args.objective.rule() };
     if args.criterion == Choice::Bound && options.rule.bayes.is_none() {
         return Err(Failure::Usage("--criterion bound needs --bayes, whose fits have a bound".to_owned()).into());
@@ -125,6 +130,11 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     let opening = Opening::begin(&args.engine, args.input.source().memory(), &files, &work);
     let data = input::rows(args.input.source(), args.weights.as_deref(), console)?;
     let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
+    let mut options = options.clone();
+    if let Some(file) = &prior {
+        let kind = options.covariance_type;
+        options.rule.bayes = args.bayes.with_prior(file, kind, data.n_features())?.options(kind)?;
+    }
     opening::note_rows(&opened, &data, args.engine.precision(), console)?;
 
     let runs = args.covariance.len() * components.len() * options.n_init;

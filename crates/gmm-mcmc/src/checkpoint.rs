@@ -245,14 +245,14 @@ fn checksum(chains: &[Chain], version: u64) -> u64 {
 }
 
 /// FNV-1a over 64-bit words, with a rotation that moves high bits down.
-struct Hash(u64);
+pub(crate) struct Hash(pub(crate) u64);
 
 impl Hash {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
-    const fn add(&mut self, word: u64) {
+    pub(crate) const fn add(&mut self, word: u64) {
         self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(29);
     }
 }

@@ -9,6 +9,7 @@
 mod batched_eval;
 mod checkpoint;
 pub mod diagnostics;
+pub mod dp;
 mod error;
 pub mod labels;
 mod metropolis;
@@ -24,7 +25,7 @@ pub use checkpoint::{Basis, Checkpoint, fingerprint};
 pub use error::Error;
 pub use labels::Relabel;
 pub use posterior::{Posterior, SummaryRow};
-pub use prior::{CovariancesPrior, MeansPrior, PerColumn, Prior, PriorOptions, WeightsPrior};
+pub use prior::{ConjugateParts, CovariancesPrior, MeansPrior, PerColumn, Prior, PriorOptions, WeightsPrior};
 pub use run::{Chain, Event, Observer, Options, Run, Sampler, Stat};
 pub use target::{Evaluated, Target};
 pub use warnings::{Concern, ESS_PER_CHAIN, R_HAT, concerns, r_hat_text};

@@ -1,13 +1,19 @@
 //! Options of `gmm fit` and `gmm select` for variational Bayes.
 
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
 use clap::Args;
 use gmm_host::{BayesOptions, WeightFamily};
+use gmm_mcmc::{ConjugateParts, PriorOptions};
 use gmm_model::{CovarianceType, PriorScale};
 use ndarray::{Array1, Array2};
 use serde::{Deserialize, Serialize};
 
 use super::rule::usage;
 use crate::exit::Failure;
+use crate::{input, mcmc};
 
 /// Variational Bayes in place of maximum likelihood. Stored in checkpoints.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,6 +65,26 @@ pub(crate) struct BayesArgs {
 }
 
 impl BayesArgs {
+    /// These options, with what they leave out from a file with the tables of `gmm mcmc`.
+    ///
+    /// # Errors
+    /// Errors if a table or key has no meaning here, or numbers and columns do not match.
+    pub(crate) fn with_prior(&self, file: &PriorFile, kind: CovarianceType, d: usize) -> anyhow::Result<Self> {
+        if self.bayes.as_deref() == Some("dp") && file.tables.weights.is_some() {
+            let why =
+                "weights: it is the prior of a finite mixture: use --bayes dirichlet, or --concentration in its place";
+            return Err(Failure::Usage(format!("{}: {why}", input::display(&file.path))).into());
+        }
+        let parts = ConjugateParts::new(&file.tables, kind, d).with_context(|| input::display(&file.path))?;
+        Ok(Self {
+            concentration: self.concentration.or(parts.concentration),
+            mean_prior: self.mean_prior.clone().or(parts.mean),
+            dof: self.dof.or(parts.degrees_of_freedom),
+            scale: self.scale.clone().or(parts.scale),
+            ..self.clone()
+        })
+    }
+
     /// The options of the fit, if it is one by variational Bayes.
     ///
     /// # Errors
@@ -88,5 +114,66 @@ impl BayesArgs {
             scale: self.scale.as_ref().map(scale).transpose()?,
             moves: self.moves,
         }))
+    }
+}
+
+/// A file of `--prior` under `--bayes`, with the tables of `gmm mcmc`.
+#[derive(Clone, Debug)]
+pub(crate) struct PriorFile {
+    path: PathBuf,
+    pub(crate) tables: PriorOptions,
+}
+
+impl PriorFile {
+    /// Reads the file, if the value of `--prior` is one.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] without `--bayes`; errors if the file cannot be read.
+    pub(crate) fn read(value: Option<&str>, bayes: &BayesArgs) -> anyhow::Result<Option<Self>> {
+        let Some(path) = value.filter(|value| is_file(value)).map(PathBuf::from) else { return Ok(None) };
+        if bayes.bayes.is_none() {
+            return Err(no_file(&path).into());
+        }
+        Ok(Some(Self { tables: mcmc::prior_options(Some(&path))?, path }))
+    }
+}
+
+/// Whether a value of `--prior` is a file.
+pub(crate) fn is_file(value: &str) -> bool {
+    Path::new(value).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"))
+}
+
+/// The refusal of a file of `--prior`.
+pub(crate) fn no_file(path: &Path) -> Failure {
+    let why = "a file is the prior of a fit by variational Bayes: add --bayes dp or --bayes dirichlet";
+    usage("--prior", &path.display().to_string(), why.to_owned())
+}
+
+/// `--prior FILE.toml` as `--prior=FILE.toml`: the value of `--prior` is optional, and clap would take the file for rows.
+pub(crate) fn joined(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut out: Vec<OsString> = Vec::new();
+    for arg in args {
+        match out.last_mut() {
+            Some(last) if last == "--prior" && arg.to_str().is_some_and(is_file) => {
+                last.push("=");
+                last.push(arg);
+            }
+            _ => out.push(arg),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_toml_file_after_prior_is_its_value() {
+        let of = |text: &str| joined(text.split(' ').map(OsString::from));
+        assert_eq!(of("gmm fit --prior x.toml"), ["gmm", "fit", "--prior=x.toml"]);
+        for text in ["gmm fit --prior x.csv", "gmm fit --prior=x.toml y.toml", "gmm fit --prior --bayes dp x.toml"] {
+            assert_eq!(of(text), text.split(' ').collect::<Vec<_>>());
+        }
     }
 }

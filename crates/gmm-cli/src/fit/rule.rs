@@ -5,7 +5,7 @@ use gmm_host::{FitRule, Floor, NoiseOptions, NoiseStart, Prior};
 use gmm_model::{CovarianceType, FixedParts, Starved};
 use serde::{Deserialize, Serialize};
 
-use super::bayes::BayesArgs;
+use super::bayes::{BayesArgs, PriorFile, is_file};
 use crate::exit::Failure;
 
 /// What a fit does beyond maximum likelihood. Stored in checkpoints.
@@ -40,7 +40,7 @@ pub(crate) struct RuleArgs {
     share_covariance: Option<String>,
     #[command(flatten)]
     #[serde(flatten)]
-    bayes: BayesArgs,
+    pub(super) bayes: BayesArgs,
 }
 
 /// Prior, floors and dropping.
@@ -48,15 +48,15 @@ pub(crate) struct RuleArgs {
 #[serde(default)]
 pub(crate) struct ObjectiveArgs {
     /// Maximise the posterior density under a conjugate prior instead of the likelihood: that of Fraley and Raftery
-    /// (2007), made from the data, as in mclust. Components then cannot collapse onto a few rows
+    /// (2007), made from the data, as in mclust. Components then cannot collapse onto a few rows. With --bayes a file in
+    /// the form of gmm mcmc --prior; the options of --bayes take precedence over it
     #[arg(
         long,
-        value_name = "conjugate|none",
+        value_name = "conjugate|none|FILE.toml",
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "conjugate",
-        value_parser = ["conjugate", "none"],
-        hide_possible_values = true,
+        value_parser = prior,
         help_heading = "Beyond maximum likelihood"
     )]
     prior: Option<String>,
@@ -106,7 +106,22 @@ pub(crate) struct NoiseArgs {
     noise_volume: Option<f64>,
 }
 
+fn prior(value: &str) -> Result<String, String> {
+    if ["conjugate", "none"].contains(&value) || is_file(value) {
+        return Ok(value.to_owned());
+    }
+    Err("choose one of conjugate, none, or a file NAME.toml".to_owned())
+}
+
 impl ObjectiveArgs {
+    /// The file of `--prior`, if it is one.
+    ///
+    /// # Errors
+    /// As for [`PriorFile::read`].
+    pub(crate) fn prior_file(&self, bayes: &BayesArgs) -> anyhow::Result<Option<PriorFile>> {
+        PriorFile::read(self.prior.as_deref(), bayes)
+    }
+
     /// The rule of a fit.
     pub(crate) fn rule(&self) -> FitRule {
         FitRule {
@@ -122,6 +137,29 @@ impl ObjectiveArgs {
 }
 
 impl RuleArgs {
+    /// The file of `--prior`, if it is one.
+    ///
+    /// # Errors
+    /// As for [`PriorFile::read`]; [`Failure::Usage`] if the fit goes on.
+    pub(crate) fn prior_file(&self, resumes: bool) -> anyhow::Result<Option<PriorFile>> {
+        match self.objective.prior.as_deref().filter(|value| is_file(value)) {
+            Some(path) if resumes => {
+                Err(usage("--prior", path, "the checkpoint has the prior: leave it out".to_owned()).into())
+            }
+            _ => self.objective.prior_file(&self.bayes),
+        }
+    }
+
+    /// These options, with the numbers of a file in place of its name.
+    ///
+    /// # Errors
+    /// As for [`BayesArgs::with_prior`].
+    pub(crate) fn with_prior(&self, file: Option<&PriorFile>, kind: CovarianceType, d: usize) -> anyhow::Result<Self> {
+        let Some(file) = file else { return Ok(self.clone()) };
+        let bayes = self.bayes.with_prior(file, kind, d)?;
+        Ok(Self { objective: ObjectiveArgs { prior: None, ..self.objective.clone() }, bayes, ..self.clone() })
+    }
+
     /// The rule of a fit of `k` components of a kind, without labels.
     ///
     /// # Errors

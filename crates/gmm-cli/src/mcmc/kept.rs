@@ -20,24 +20,28 @@ use crate::progress::Sampling;
 pub(super) struct DrawsOutput {
     pub(super) path: PathBuf,
     /// Whether the user named the file: it is then not deleted after the run.
-    asked_for: bool,
+    pub(super) asked_for: bool,
 }
 
 /// Shortest time between two writes.
-const EVERY: Duration = Duration::from_secs(10);
+pub(super) const EVERY: Duration = Duration::from_secs(10);
 /// Each write contains all draws, so the interval grows until writing takes at most 1/`SHARE` of the time.
-const SHARE: u32 = 20;
+pub(super) const SHARE: u32 = 20;
 
 impl DrawsOutput {
     /// Checks all paths before anything is read.
     pub(super) fn new(args: &McmcArgs) -> anyhow::Result<Self> {
-        let usage = |why: String| Err(Failure::Usage(why).into());
         if is_stdio(&args.output) {
-            return usage(
-                "draws cannot go to standard output: give -o draws.npz, draws.parquet or draws.arrow".to_owned(),
-            );
+            let why = "draws cannot go to standard output: give -o draws.npz, draws.parquet or draws.arrow";
+            return Err(Failure::Usage(why.to_owned()).into());
         }
         gmm_data::check_draws_path(&args.output)?;
+        Self::beside(args)
+    }
+
+    /// Checks the paths of an output whose format is known to be right, and of its checkpoint.
+    pub(super) fn beside(args: &McmcArgs) -> anyhow::Result<Self> {
+        let usage = |why: String| Err(Failure::Usage(why).into());
         output::check_folder(&args.output)?;
         let asked_for = args.checkpoint.is_some();
         let path = args.checkpoint.clone().unwrap_or_else(|| {
@@ -73,7 +77,10 @@ impl DrawsOutput {
     }
 
     pub(super) fn read(&self) -> anyhow::Result<Checkpoint> {
-        let name = || self.path.display().to_string();
+        Checkpoint::from_bytes(&self.read_bytes()?).with_context(|| self.path.display().to_string())
+    }
+
+    pub(super) fn read_bytes(&self) -> anyhow::Result<Vec<u8>> {
         let bytes = gmm_data::read_bytes(&self.path).map_err(|mut error| {
             if let Problem::Io(e) = &error.problem
                 && e.kind() == io::ErrorKind::NotFound
@@ -84,12 +91,16 @@ impl DrawsOutput {
             }
             error
         })?;
-        Checkpoint::from_bytes(&bytes).with_context(name)
+        Ok(bytes)
+    }
+
+    pub(super) fn write_bytes(&self, bytes: &[u8]) -> Result<(), FileError> {
+        gmm_data::atomic::write_bytes(&self.path, bytes)
     }
 
     fn write(&self, run: &Run, target: &Target, basis: &Basis) -> Result<(), FileError> {
         let bytes = Checkpoint::new(run.clone(), target.prior(), basis.clone()).to_bytes();
-        gmm_data::atomic::write_bytes(&self.path, &bytes)
+        self.write_bytes(&bytes)
     }
 
     /// Continues the run to its end: shows the progress, writes the checkpoint, and stops at a signal. If the

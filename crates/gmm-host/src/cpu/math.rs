@@ -1,6 +1,6 @@
 //! exp and ln over the vector operations, to about one unit in the last place.
 
-use super::simd::{Real, Words};
+use super::simd::{Dispatch, Kernel, Machine, Real, Words};
 
 /// `exp(x)` for `x ≤ 0`; 0 below the logarithm of the smallest normal number, and for −∞.
 ///
@@ -62,9 +62,38 @@ pub(crate) fn ln<T: Real, W: Words<T>>(w: W, x: W::V) -> W::V {
     w.add(high, w.fma(e, w.splat(c.ln2_low), ln_m))
 }
 
+/// Replaces each value by its exponential, to about one unit in the last place. No value may be above 0; values below
+/// −708 become 0.
+///
+/// The bits depend only on the processor's instruction set.
+pub fn exp_in_place(values: &mut [f64]) {
+    f64::dispatch(Machine::detect(), ExpInPlace(values));
+}
+
+struct ExpInPlace<'a>(&'a mut [f64]);
+
+impl Kernel<f64> for ExpInPlace<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<W: Words<f64>>(self, w: W) {
+        let mut chunks = self.0.chunks_exact_mut(W::LANES);
+        for chunk in &mut chunks {
+            // SAFETY: the chunk holds LANES values.
+            unsafe { w.store(chunk.as_mut_ptr(), exp(w, [w.load(chunk.as_ptr())])[0]) };
+        }
+        let rest = chunks.into_remainder();
+        // LANES is at most 16.
+        let mut padded = [0.0; 16];
+        padded[..rest.len()].copy_from_slice(rest);
+        // SAFETY: `padded` holds at least LANES values.
+        unsafe { w.store(padded.as_mut_ptr(), exp(w, [w.load(padded.as_ptr())])[0]) };
+        rest.copy_from_slice(&padded[..rest.len()]);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::simd::{Dispatch, Kernel, Machine};
     use super::*;
 
     struct Map<'a, T> {
@@ -125,6 +154,18 @@ mod tests {
         for machine in Machine::all() {
             assert!(worst(machine, &x[1..159_985], true) < 2.0 * f64::EPSILON, "{machine:?}");
             assert!(worst(machine, &x32[..159_984], true) < 2.0 * f64::from(f32::EPSILON), "{machine:?}");
+        }
+    }
+
+    #[test]
+    fn exponentials_in_place_are_those_of_the_platform_at_any_length() {
+        for n in 0..40 {
+            let x: Vec<f64> = (0..n).map(|i| -0.37 * f64::from(i * i)).collect();
+            let mut found = x.clone();
+            exp_in_place(&mut found);
+            for (x, found) in x.iter().zip(found) {
+                assert!((found - x.exp()).abs() <= 2.0 * f64::EPSILON * x.exp(), "{n} {x} {found}");
+            }
         }
     }
 }

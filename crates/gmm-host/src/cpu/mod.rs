@@ -40,6 +40,7 @@ use passes::Passes;
 use simd::{Dispatch, Machine};
 use terms::{Terms, relative};
 
+pub use math::exp_in_place;
 pub(crate) use mixing::Mixing;
 pub(crate) use top::{TopPass, is_felt};
 

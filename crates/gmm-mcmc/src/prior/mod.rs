@@ -1,5 +1,6 @@
 //! Priors of weights, means and covariances: densities, gradients, and defaults that scale with the data.
 
+mod conjugate;
 mod defaults;
 mod options;
 mod triangle;
@@ -12,6 +13,7 @@ use libm::lgamma;
 use serde::Serialize;
 
 use crate::Error;
+pub use conjugate::ConjugateParts;
 pub use options::{CovariancesPrior, MeansPrior, PerColumn, PriorOptions, WeightsPrior};
 use triangle::Triangle;
 

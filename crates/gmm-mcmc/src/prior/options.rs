@@ -219,7 +219,7 @@ pub enum PerColumn {
 
 impl PerColumn {
     /// The numbers for each column, `(len,)`.
-    pub(super) fn spread(&self, what: &str, len: usize) -> Result<Vec<f64>, Error> {
+    pub(crate) fn spread(&self, what: &str, len: usize) -> Result<Vec<f64>, Error> {
         match self {
             Self::All(value) => Ok(vec![*value; len]),
             Self::Each(values) if values.len() == len => Ok(values.clone()),
