@@ -2,7 +2,7 @@
 
 use crate::compare::{close, tolerance};
 use crate::data::{Random, column_means, mixture, rows};
-use crate::harness::{KINDS, PLAIN, evaluate, evaluate_precisions, tiled, untiled};
+use crate::harness::{How, KINDS, PLAIN, evaluate, evaluate_precisions, tiled, untiled};
 use gmm_kernels::Real;
 use gmm_model::{CovarianceType, Covariances, Mixture, Numbers, Precision, PrecisionMixture, reference};
 use ndarray::{Array1, Array2, array};
@@ -116,7 +116,7 @@ fn f32_densities_are_exact_about_far_means() {
     }
 }
 
-fn check_precisions<T: Real>(kind: CovarianceType, n: usize, d: usize, k: usize, offset: f64) {
+fn check_precisions<T: Real>(kind: CovarianceType, n: usize, d: usize, k: usize, offset: f64, how: How) {
     let random = &mut Random((n + d) as u64);
     let full = mixture(CovarianceType::Full, k, d, offset, random);
     let factors = if kind == CovarianceType::Tied { 1 } else { k };
@@ -133,7 +133,7 @@ fn check_precisions<T: Real>(kind: CovarianceType, n: usize, d: usize, k: usize,
     let given = PrecisionMixture::new(kind, weights, (means, Precision::F64), Numbers::F64(&u), shape).unwrap();
     let rows = rows::<T>(&full, n, random);
     let shift = vec![0.0; d];
-    let got = evaluate_precisions::<T>(&given, &tiled::<T>(&rows, None, None), n, &shift, PLAIN);
+    let got = evaluate_precisions::<T>(&given, &tiled::<T>(&rows, None, None), n, &shift, how);
     let responsibilities = untiled(&got.responsibilities, n, k);
     let mut log_likelihood = 0.0;
     for (i, row) in rows.outer_iter().enumerate() {
@@ -153,9 +153,20 @@ fn factors_of_precisions_give_the_densities_of_the_reference() {
     for (n, d, k) in [(1, 1, 1), (130, 3, 4), (70, 8, 3), (90, 20, 7), (33, 65, 2)] {
         for kind in [CovarianceType::Full, CovarianceType::Tied] {
             for offset in [0.0, 1024.0] {
-                check_precisions::<f32>(kind, n, d, k, offset);
-                check_precisions::<f64>(kind, n, d, k, offset);
+                check_precisions::<f32>(kind, n, d, k, offset, PLAIN);
+                check_precisions::<f64>(kind, n, d, k, offset, PLAIN);
             }
+        }
+    }
+}
+
+#[test]
+fn factors_of_precisions_serve_several_rows_of_a_thread() {
+    let how = How { several: true, ..PLAIN };
+    for (n, d, k) in [(600, 11, 3), (1024, 8, 2)] {
+        for kind in [CovarianceType::Full, CovarianceType::Tied] {
+            check_precisions::<f32>(kind, n, d, k, 0.0, how);
+            check_precisions::<f64>(kind, n, d, k, 0.0, how);
         }
     }
 }

@@ -166,8 +166,10 @@ fn precision_parameters<T: Real>(mixture: &PrecisionMixture<'_>, shift: &[f64]) 
     }
 }
 
-fn e_step_kernel<T: Real>(kind: Kind, large: bool) -> Kernel<EStep<T>> {
-    match (kind, large) {
+fn e_step_kernel<T: Real>(kind: Kind, how: How) -> Kernel<EStep<T>> {
+    match (kind, how.large) {
+        (Kind::Full, false) if how.several => e_step::full_rows(),
+        (Kind::Tied, false) if how.several => e_step::tied_rows(),
         (Kind::Full, false) => e_step::full(),
         (Kind::Full, true) => e_step::full_large(),
         (Kind::Tied, false) => e_step::tied(),
@@ -187,7 +189,12 @@ pub(crate) fn evaluate_precisions<T: Real>(
 ) -> Evaluated<T> {
     let parameters = precision_parameters::<T>(mixture, shift);
     let is_tied = mixture.covariance_type() == CovarianceType::Tied;
-    let kernel = if is_tied { e_step::precision_tied() } else { e_step::precision_full() };
+    let kernel = match (is_tied, how.several) {
+        (true, true) => e_step::precision_tied_rows(),
+        (true, false) => e_step::precision_tied(),
+        (false, true) => e_step::precision_full_rows(),
+        (false, false) => e_step::precision_full(),
+    };
     step(kernel, parameters, x, (n, mixture.n_components(), mixture.n_features()), None, how)
 }
 
@@ -200,7 +207,7 @@ pub(crate) fn evaluate<T: Real>(
     how: How,
 ) -> Evaluated<T> {
     let (k, d) = mixture.means().dim();
-    let kernel = e_step_kernel(kind_of(mixture), how.large);
+    let kernel = e_step_kernel(kind_of(mixture), how);
     step(kernel, parameters::<T>(mixture, shift), x, (n, k, d), row_weights, how)
 }
 

@@ -209,7 +209,7 @@ impl<'a> Chain<'a> {
         gmm_host::memory::check("the responsibilities", 8 * n as u128 * k as u128)?;
         let mut r = std::mem::take(&mut self.responsibilities);
         r.resize(n * k, 0.0);
-        let want = EvaluateOptions { responsibilities: Some(&mut r), ..EvaluateOptions::default() };
+        let want = EvaluateOptions { responsibilities: Some((&mut r).into()), ..EvaluateOptions::default() };
         resident.evaluate(&mixture, want)?;
         let order = self.draws("dp order");
         let mut keys = std::mem::take(&mut self.keys);

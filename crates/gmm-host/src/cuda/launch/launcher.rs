@@ -132,9 +132,14 @@ impl Launcher<'_> {
         at_least(scratch, scratch_len(shape, plan), "scratch");
         out.log_densities.iter().for_each(|s| at_least(s, chunk.n, "log densities"));
         out.labels.iter().for_each(|s| at_least(s, chunk.n, "labels"));
+        let is_several = plan.rows_of_thread > 1;
         let kernel = match (shape.kind, plan.solved) {
+            (CovarianceType::Full, _) if model.of_precisions && is_several => e_step::precision_full_rows::<T>(),
+            (CovarianceType::Tied, _) if model.of_precisions && is_several => e_step::precision_tied_rows::<T>(),
             (CovarianceType::Full, _) if model.of_precisions => e_step::precision_full::<T>(),
             (CovarianceType::Tied, _) if model.of_precisions => e_step::precision_tied::<T>(),
+            (CovarianceType::Full, _) if is_several => e_step::full_rows::<T>(),
+            (CovarianceType::Tied, _) if is_several => e_step::tied_rows::<T>(),
             (CovarianceType::Full, Solved::Shared) => e_step::full::<T>(),
             (CovarianceType::Full, Solved::Scratch) => e_step::full_large::<T>(),
             (CovarianceType::Tied, Solved::Shared) => e_step::tied::<T>(),

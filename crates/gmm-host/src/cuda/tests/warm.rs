@@ -64,13 +64,13 @@ fn a_fit_from_given_parameters_waits_twice_and_takes_nothing_from_the_driver() {
                 ("cuMemsetD8Async", 2),
                 ("cuStreamSynchronize", 3),
             ],
-            // The rows are uploaded twice through pinned chunks.
+            // The rows are uploaded twice through pinned chunks, each time with their shift.
             KeepOriginal::No => vec![
                 ("cuEventElapsedTime", 1),
                 ("cuEventRecord", 4),
-                ("cuLaunchKernel", 63),
+                ("cuLaunchKernel", 65),
                 ("cuMemcpyDtoHAsync", 3),
-                ("cuMemcpyHtoDAsync", 4),
+                ("cuMemcpyHtoDAsync", 6),
                 ("cuMemsetD8Async", 2),
                 ("cuStreamSynchronize", 4),
             ],

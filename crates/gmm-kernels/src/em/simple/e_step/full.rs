@@ -38,6 +38,10 @@ pub(super) unsafe fn squared_distances<T: Real, const R: usize>(
             let mut subtract = |l: [T; PANEL as usize], known: [T; R]| {
                 rows(R, |i| each(|u| y[i][u] = l[u].fma(-known[i], y[i][u])));
             };
+            while R == 1 && j < first {
+                subtract(eight(panel, j), solved.get::<R>(j));
+                j += 1;
+            }
             while j < first {
                 let (odd, known, next) = (eight(panel, j + 1), solved.get::<R>(j), solved.get::<R>(j + 1));
                 subtract(even, known);
@@ -102,7 +106,17 @@ pub(crate) unsafe fn eight<T: Real>(panel: *const T, j: u32) -> [T; PANEL as usi
 #[inline(always)]
 pub unsafe fn in_shared<T: Real>(a: EStep<T>) {
     // SAFETY: the caller upholds `# Safety`: the buffers are as `EStep` documents.
-    unsafe { body(&a, InShared) };
+    unsafe { body::<T, _, false>(&a, InShared) };
+}
+
+/// Body of the kernel that computes several rows per thread.
+///
+/// # Safety
+/// The buffers in `a` are as the fields of [`EStep`] document.
+#[inline(always)]
+pub unsafe fn rows_in_shared<T: Real>(a: EStep<T>) {
+    // SAFETY: the caller upholds `# Safety`: the buffers are as `EStep` documents.
+    unsafe { body::<T, _, true>(&a, InShared) };
 }
 
 /// Body of the kernel that keeps solved columns in `scratch`.
@@ -112,16 +126,16 @@ pub unsafe fn in_shared<T: Real>(a: EStep<T>) {
 #[inline(always)]
 pub unsafe fn in_scratch<T: Real>(a: EStep<T>) {
     // SAFETY: the caller upholds `# Safety`: the buffers, `scratch` among them, are as `EStep` documents.
-    unsafe { body(&a, InScratch::new(&a)) };
+    unsafe { body::<T, _, false>(&a, InScratch::new(&a)) };
 }
 
-struct Distances<'a, T: Real, S> {
+struct Distances<'a, T: Real, S, const SEVERAL: bool> {
     a: &'a EStep<T>,
     solved: S,
 }
 
-impl<T: Real, S: Solved<T>> SquaredDistances<T> for Distances<'_, T, S> {
-    const SEVERAL: bool = S::SEVERAL;
+impl<T: Real, S: Solved<T>, const SEVERAL: bool> SquaredDistances<T> for Distances<'_, T, S, SEVERAL> {
+    const SEVERAL: bool = SEVERAL;
 
     #[inline(always)]
     unsafe fn of<const R: usize>(&self, x: Group<T, R>, c: u32) -> [f64; R] {
@@ -132,7 +146,7 @@ impl<T: Real, S: Solved<T>> SquaredDistances<T> for Distances<'_, T, S> {
 }
 
 #[inline(always)]
-unsafe fn body<T: Real>(a: &EStep<T>, solved: impl Solved<T>) {
-    // SAFETY: both entries uphold `# Safety`.
-    unsafe { run(a, &Distances { a, solved }) };
+unsafe fn body<T: Real, S: Solved<T>, const SEVERAL: bool>(a: &EStep<T>, solved: S) {
+    // SAFETY: the entries uphold `# Safety`.
+    unsafe { run(a, &Distances::<T, S, SEVERAL> { a, solved }) };
 }

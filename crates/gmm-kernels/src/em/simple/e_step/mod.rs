@@ -60,23 +60,34 @@ kernels! {
         partials: *mut f64,
         /// `(blocks, 128 * solved_columns(d))` for the `_large` kernels; else null.
         scratch: *mut T,
-        /// Rows that a thread computes together: 1; or [`AT_ONCE`], except with scratch.
+        /// Rows that a thread computes together: [`AT_ONCE`] for the `_rows` kernels, either for `diag` and `spherical`,
+        /// and 1 for all others, whose threads then have fewer registers each.
         rows_of_thread: u32,
     }
     /// Full covariances; solved columns are in shared memory.
     full => e_step_full_f32, e_step_full_f64, full::in_shared, shared_bytes_solved;
+    /// As `full`, several rows per thread.
+    full_rows => e_step_full_rows_f32, e_step_full_rows_f64, full::rows_in_shared, shared_bytes_solved;
     /// Full covariances of any `d`; solved columns are in `scratch`.
     full_large => e_step_full_large_f32, e_step_full_large_f64, full::in_scratch, shared_bytes;
     /// A tied covariance; solved columns are in shared memory.
     tied => e_step_tied_f32, e_step_tied_f64, tied::in_shared, shared_bytes_solved;
+    /// As `tied`, several rows per thread.
+    tied_rows => e_step_tied_rows_f32, e_step_tied_rows_f64, tied::rows_in_shared, shared_bytes_solved;
     /// A tied covariance of any `d`; solved columns are in `scratch`.
     tied_large => e_step_tied_large_f32, e_step_tied_large_f64, tied::in_scratch, shared_bytes;
     /// Diagonal covariances.
     diag => e_step_diag_f32, e_step_diag_f64, diag::body, shared_bytes;
     /// Full covariances, from factors of the precisions.
     precision_full => e_step_precision_full_f32, e_step_precision_full_f64, precision::full, shared_bytes;
+    /// As `precision_full`, several rows per thread.
+    precision_full_rows => e_step_precision_full_rows_f32, e_step_precision_full_rows_f64, precision::full_rows,
+        shared_bytes;
     /// A tied covariance, from a factor of the precision.
     precision_tied => e_step_precision_tied_f32, e_step_precision_tied_f64, precision::tied, shared_bytes;
+    /// As `precision_tied`, several rows per thread.
+    precision_tied_rows => e_step_precision_tied_rows_f32, e_step_precision_tied_rows_f64, precision::tied_rows,
+        shared_bytes;
     /// Spherical covariances.
     spherical => e_step_spherical_f32, e_step_spherical_f64, spherical::body, shared_bytes;
 }
@@ -106,9 +117,6 @@ pub const AT_ONCE: u32 = 4;
 
 /// Columns of this thread's rows that are solved so far: `y` of `L y = x − μ`.
 trait Solved<T>: Copy {
-    /// Whether there is room for several rows.
-    const SEVERAL: bool;
-
     unsafe fn get<const R: usize>(self, j: u32) -> [T; R];
     unsafe fn set<const R: usize>(self, j: u32, values: [T; R]);
 }
@@ -126,8 +134,6 @@ impl InShared {
 }
 
 impl<T: Real> Solved<T> for InShared {
-    const SEVERAL: bool = true;
-
     #[inline(always)]
     unsafe fn get<const R: usize>(self, j: u32) -> [T; R] {
         let at = Self::at::<T, R>(j);
@@ -153,8 +159,6 @@ impl<T: Real> InScratch<T> {
 }
 
 impl<T: Real> Solved<T> for InScratch<T> {
-    const SEVERAL: bool = false;
-
     #[inline(always)]
     unsafe fn get<const R: usize>(self, j: u32) -> [T; R] {
         // SAFETY: `R` is 1, and `j < solved_columns(d)`: the block's section of `scratch` has `128 * solved_columns(d)`
@@ -312,8 +316,8 @@ struct Totals {
 
 /// Squared distances `|L⁻¹(x − μ_c)|²` of `R` rows from component `c`.
 trait SquaredDistances<T> {
-    /// Whether there is room for the intermediate results of several rows.
-    const SEVERAL: bool = true;
+    /// Whether the kernel computes several rows if it is told so.
+    const SEVERAL: bool;
 
     unsafe fn of<const R: usize>(&self, x: Group<T, R>, c: u32) -> [f64; R];
 }

@@ -30,8 +30,13 @@ unsafe fn squared_distances<T: Real, const R: usize>(
         let mut add = |(u, z): ([T; PANEL as usize], [T; R])| {
             rows(R, |row| each(|i| y[row][i] = u[i].fma(z[row], y[row][i])));
         };
+        let mut j = 0;
+        while R == 1 && j < end {
+            add(load(j));
+            j += 1;
+        }
         // A column is loaded while the one before is multiplied, in turns, so that neither has to be moved.
-        let (mut even, mut j) = (load(0), 0);
+        let mut even = load(0);
         while j < end {
             let odd = if j + 1 < end { load(j + 1) } else { ([T::ZERO; PANEL as usize], [T::ZERO; R]) };
             add(even);
@@ -50,13 +55,15 @@ unsafe fn squared_distances<T: Real, const R: usize>(
 }
 
 /// One factor per component, or one for all.
-struct Distances<'a, T: Real> {
+struct Distances<'a, T: Real, const SEVERAL: bool> {
     a: &'a EStep<T>,
     /// From one component's factor to the next.
     stride: u64,
 }
 
-impl<T: Real> SquaredDistances<T> for Distances<'_, T> {
+impl<T: Real, const SEVERAL: bool> SquaredDistances<T> for Distances<'_, T, SEVERAL> {
+    const SEVERAL: bool = SEVERAL;
+
     #[inline(always)]
     unsafe fn of<const R: usize>(&self, x: Group<T, R>, c: u32) -> [f64; R] {
         let factor = self.a.factor.wrapping_add((c as u64 * self.stride) as usize);
@@ -72,7 +79,7 @@ impl<T: Real> SquaredDistances<T> for Distances<'_, T> {
 #[inline(always)]
 pub unsafe fn full<T: Real>(a: EStep<T>) {
     // SAFETY: the caller upholds `# Safety`: the buffers are as `EStep` documents.
-    unsafe { run(&a, &Distances { a: &a, stride: panel_len(a.d) }) };
+    unsafe { run(&a, &Distances::<T, false> { a: &a, stride: panel_len(a.d) }) };
 }
 
 /// Body of the kernel with one factor for all components.
@@ -82,5 +89,25 @@ pub unsafe fn full<T: Real>(a: EStep<T>) {
 #[inline(always)]
 pub unsafe fn tied<T: Real>(a: EStep<T>) {
     // SAFETY: the caller upholds `# Safety`: the buffers are as `EStep` documents.
-    unsafe { run(&a, &Distances { a: &a, stride: 0 }) };
+    unsafe { run(&a, &Distances::<T, false> { a: &a, stride: 0 }) };
+}
+
+/// Body of the kernel with one factor per component and several rows per thread.
+///
+/// # Safety
+/// The buffers in `a` are as the fields of [`EStep`] document.
+#[inline(always)]
+pub unsafe fn full_rows<T: Real>(a: EStep<T>) {
+    // SAFETY: the caller upholds `# Safety`: the buffers are as `EStep` documents.
+    unsafe { run(&a, &Distances::<T, true> { a: &a, stride: panel_len(a.d) }) };
+}
+
+/// Body of the kernel with one factor for all components and several rows per thread.
+///
+/// # Safety
+/// The buffers in `a` are as the fields of [`EStep`] document.
+#[inline(always)]
+pub unsafe fn tied_rows<T: Real>(a: EStep<T>) {
+    // SAFETY: the caller upholds `# Safety`: the buffers are as `EStep` documents.
+    unsafe { run(&a, &Distances::<T, true> { a: &a, stride: 0 }) };
 }

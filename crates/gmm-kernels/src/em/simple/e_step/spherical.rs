@@ -7,6 +7,8 @@ use crate::{Real, device};
 struct Distances<'a, T: Real>(&'a EStep<T>);
 
 impl<T: Real> SquaredDistances<T> for Distances<'_, T> {
+    const SEVERAL: bool = true;
+
     #[inline(always)]
     unsafe fn of<const R: usize>(&self, x: Group<T, R>, c: u32) -> [f64; R] {
         let mean = Mean::of(self.0, c);
