@@ -1,7 +1,9 @@
 //! Fitting a mixture: [`fit`] runs every restart and returns the best mixture with its record and warnings.
 
+mod finished;
 mod warning;
 
+pub(crate) use finished::finished;
 pub use warning::Warning;
 
 use std::ops::ControlFlow;

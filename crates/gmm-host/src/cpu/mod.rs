@@ -47,7 +47,7 @@ pub(crate) use top::{TopPass, is_felt};
 const SETS: usize = 64;
 
 /// At most this many numbers, a pass is so short that starting it on all threads takes a noticeable part of its time.
-const FEW_NUMBERS: usize = 1 << 20;
+pub(crate) const FEW_NUMBERS: usize = 1 << 20;
 
 /// Limit on the bytes of their parameters, which is likely to fit into a core's share of the last-level cache.
 const SETS_BYTES: usize = 4 << 20;

@@ -1,27 +1,51 @@
 //! Many fits in one call: the groups of a table, each fitted alone.
+//!
+//! A fit of a few hundred rows takes a fraction of a millisecond, too little to divide among threads. So each thread
+//! runs fits of its own ([`Engine::concurrently`]), the largest first, and a pass within such a fit has the same shares
+//! of rows as in a fit alone: the bits are the same. Fits of rows that fill the engine run one after another, each on
+//! all threads.
+//!
+//! An engine may run many small fits in a way of its own ([`Engine::fit_small`]), for those that [`refusal`] does not
+//! exclude; [`GroupRun`] is what it returns, and the rest is common.
 
 mod groups;
+mod small;
 
-use std::ops::ControlFlow;
+use std::cmp::Reverse;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::fit::fit_observed;
+use gmm_model::Dataset;
+
+use crate::cpu::FEW_NUMBERS;
+use crate::fit::{finished, fit_observed};
 use crate::{Engine, Error, Fit, FitOptions, FitRule, NoiseOptions, NoiseStart};
 
 pub use groups::{Grouping, Groups};
+pub use small::{GroupRun, SmallFit, refusal};
+
+/// One of many fits.
+#[derive(Clone, Debug)]
+pub struct Job<'a> {
+    /// The rows, of those of the table.
+    pub rows: Range<usize>,
+    /// The options of the fit. What they have for each row ([`FitRule::labels`], [`NoiseStart::Rows`]) they have for all
+    /// rows of the table.
+    pub options: &'a FitOptions,
+}
 
 /// What happened to one of many fits.
 #[derive(Clone, Copy)]
 pub enum Progress<'a> {
-    /// The fit of a group made an iteration.
+    /// A fit made an iteration.
     Iteration {
-        /// Index of the group.
+        /// Its index.
         group: usize,
     },
-    /// The fit of a group ended.
+    /// A fit ended.
     Done {
-        /// Index of the group.
+        /// Its index.
         group: usize,
         /// Its result.
         fit: &'a Result<Fit, Error>,
@@ -36,7 +60,7 @@ pub type Watch<'a> = dyn Fn(Progress<'_>) -> ControlFlow<()> + Sync + 'a;
 ///
 /// Each fit has the bits of [`fit()`](crate::fit()) of the group's rows alone on this engine. A group that fails, for
 /// example for lack of rows, has its own error and changes no other. All fits have the same options, the seed included;
-/// what it has for each row ([`FitRule::labels`], [`NoiseStart::Rows`]) it has for all rows of the table.
+/// what these have for each row ([`FitRule::labels`], [`NoiseStart::Rows`]) they have for all rows of the table.
 ///
 /// Groups so small that one does not fill the engine are fitted at the same time ([`Engine::concurrently`]), unless
 /// [`FitOptions::concurrent`] is `false`.
@@ -71,22 +95,28 @@ pub fn fit_many_watched(
     options: &FitOptions,
     watch: &Watch<'_>,
 ) -> Vec<Result<Fit, Error>> {
-    let fits = Fits {
-        groups,
-        options,
-        watch,
-        done: Mutex::new((0..groups.len()).map(|_| None).collect()),
-        stopped: AtomicBool::new(false),
-    };
-    fits.run(engine, (0..groups.len()).collect());
+    let jobs: Vec<Job<'_>> = groups.rows.iter().map(|rows| Job { rows: rows.clone(), options }).collect();
+    fit_jobs(engine, groups.data, &jobs, watch)
+}
+
+/// As [`fit_many_watched`], for fits with options of their own, also of the same rows.
+///
+/// # Errors
+/// Each entry: as for [`fit_many`].
+pub fn fit_jobs(engine: &dyn Engine, data: &Dataset, jobs: &[Job<'_>], watch: &Watch<'_>) -> Vec<Result<Fit, Error>> {
+    let done = Mutex::new((0..jobs.len()).map(|_| None).collect());
+    let fits = Fits { data, jobs, watch, done, stopped: AtomicBool::new(false) };
+    let (large, small) = fits.on_engine(engine).into_iter().partition(|&job| fits.size(job) > FEW_NUMBERS);
+    fits.run(engine, large);
+    fits.run(engine, small);
     let all = fits.done.into_inner().unwrap_or_else(PoisonError::into_inner);
     all.into_iter().map(|fit| fit.unwrap_or(Err(Error::Interrupted { iterations: 0 }))).collect()
 }
 
 /// Fits that run.
 struct Fits<'a> {
-    groups: &'a Groups<'a>,
-    options: &'a FitOptions,
+    data: &'a Dataset,
+    jobs: &'a [Job<'a>],
     watch: &'a Watch<'a>,
     /// The fits that ended.
     done: Mutex<Vec<Option<Result<Fit, Error>>>>,
@@ -94,34 +124,67 @@ struct Fits<'a> {
 }
 
 impl Fits<'_> {
-    /// Fits the given groups, at the same time where the engine offers it.
+    /// Numbers that a fit reads in each pass.
+    fn size(&self, job: usize) -> usize {
+        self.jobs[job].rows.len().saturating_mul(self.data.n_features())
+    }
+
+    /// Runs the fits that the engine has a way of its own for. Returns the others, the largest first: the last to run
+    /// are then short, and no thread waits long for another.
+    fn on_engine(&self, engine: &dyn Engine) -> Vec<usize> {
+        let mut others: Vec<usize> = (0..self.jobs.len()).collect();
+        let (chosen, parts): (Vec<usize>, Vec<Job<'_>>) =
+            self.jobs.iter().cloned().enumerate().filter(|(_, job)| small::is_simple(self.data, job)).unzip();
+        match engine.fit_small(self.data, &parts) {
+            Ok(Some(runs)) => {
+                for (job, run) in chosen.into_iter().zip(runs) {
+                    let Some(run) = run else { continue };
+                    let fit = run.and_then(|run| {
+                        let data = Groups::new(self.data, &[self.jobs[job].rows.clone()]).part(0)?;
+                        finished(engine, &data, self.jobs[job].options, run)
+                    });
+                    self.end(job, fit);
+                }
+                let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+                others.retain(|&job| done[job].is_none());
+            }
+            Ok(None) => {}
+            // The ordinary way needs less memory, and finds out whether the device still works.
+            Err(error) => tracing::warn!(%error, "fits run one by one"),
+        }
+        others.sort_by_key(|&job| Reverse(self.size(job)));
+        others
+    }
+
+    /// Runs fits, at the same time where the engine offers it.
     fn run(&self, engine: &dyn Engine, chosen: Vec<usize>) {
-        let d = self.groups.data.n_features();
-        let size = |group: &usize| self.groups.rows[*group].len();
         let next = AtomicUsize::new(0);
         let work = |part: &dyn Engine| {
             loop {
                 match chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    Some(&group) if !self.stopped.load(Ordering::Relaxed) => self.fit(part, group),
+                    Some(&job) if !self.stopped.load(Ordering::Relaxed) => self.end(job, self.fit(part, job)),
                     _ => return,
                 }
             }
         };
-        let largest = chosen.iter().map(size).max().unwrap_or(0);
-        if chosen.len() < 2 || !self.options.concurrent || !engine.concurrently((largest, d), &work) {
+        let concurrent = chosen.len() > 1 && chosen.iter().all(|&job| self.jobs[job].options.concurrent);
+        let n = chosen.first().map_or(0, |&largest| self.jobs[largest].rows.len());
+        if !(concurrent && engine.concurrently((n, self.data.n_features()), &work)) {
             work(engine);
         }
     }
 
-    fn fit(&self, part: &dyn Engine, group: usize) {
-        let result = self.groups.part(group).and_then(|data| {
-            let own = self.own_options(group)?;
-            fit_observed(part, &data, own.as_ref().unwrap_or(self.options), &mut |_| {
-                self.see(Progress::Iteration { group })
-            })
-        });
-        let _ = self.see(Progress::Done { group, fit: &result });
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)[group] = Some(result);
+    fn fit(&self, part: &dyn Engine, job: usize) -> Result<Fit, Error> {
+        let Job { rows, options } = &self.jobs[job];
+        let data = Groups::new(self.data, std::slice::from_ref(rows)).part(0)?;
+        let own = self.own_options(rows, options)?;
+        let mut observer = |_: &crate::Iteration<'_>| self.see(Progress::Iteration { group: job });
+        fit_observed(part, &data, own.as_ref().unwrap_or(options), &mut observer)
+    }
+
+    fn end(&self, job: usize, fit: Result<Fit, Error>) {
+        let _ = self.see(Progress::Done { group: job, fit: &fit });
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)[job] = Some(fit);
     }
 
     fn see(&self, progress: Progress<'_>) -> ControlFlow<()> {
@@ -135,9 +198,9 @@ impl Fits<'_> {
         go_on
     }
 
-    /// The options of a group, if some of them have a value for each row.
-    fn own_options(&self, group: usize) -> Result<Option<FitOptions>, Error> {
-        let FitRule { labels, noise, .. } = &self.options.rule;
+    /// The options for some rows, if they have a value for each row.
+    fn own_options(&self, rows: &Range<usize>, options: &FitOptions) -> Result<Option<FitOptions>, Error> {
+        let FitRule { labels, noise, .. } = &options.rule;
         let noisy = noise.as_ref().and_then(|noise| match &noise.start {
             NoiseStart::Rows(rows) => Some((noise, rows)),
             _ => None,
@@ -145,24 +208,28 @@ impl Fits<'_> {
         if labels.is_none() && noisy.is_none() {
             return Ok(None);
         }
-        let mut own = self.options.clone();
+        let mut own = options.clone();
         if let Some(labels) = labels {
-            own.rule.labels = Some(self.own_values("labels", labels, group)?);
+            own.rule.labels = Some(self.own_values("labels", labels, rows)?);
         }
-        if let Some((noise, rows)) = noisy {
-            let start = NoiseStart::Rows(self.own_values("noise", rows, group)?);
+        if let Some((noise, all)) = noisy {
+            let start = NoiseStart::Rows(self.own_values("noise", all, rows)?);
             own.rule.noise = Some(NoiseOptions { start, ..noise.clone() });
         }
         Ok(Some(own))
     }
 
-    /// The values of a group's rows.
-    fn own_values<V: Clone>(&self, option: &'static str, values: &[V], group: usize) -> Result<Arc<Vec<V>>, Error> {
-        let n = self.groups.data.n_rows();
+    fn own_values<V: Clone>(
+        &self,
+        option: &'static str,
+        values: &[V],
+        rows: &Range<usize>,
+    ) -> Result<Arc<Vec<V>>, Error> {
+        let n = self.data.n_rows();
         if values.len() != n {
             let (value, must) = (format!("{} values", values.len()), format!("one for each of the {n} rows"));
             return Err(Error::Option { option, value, must });
         }
-        Ok(Arc::new(values[self.groups.rows[group].clone()].to_vec()))
+        Ok(Arc::new(values[rows.clone()].to_vec()))
     }
 }

@@ -4,8 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gmm_host::many::{Grouping, Groups, Progress, fit_many, fit_many_watched};
-use gmm_host::{BayesOptions, Fit, FitRule, NoiseOptions, WeightFamily};
+use gmm_host::many::{
+    GroupRun, Grouping, Groups, Job, Progress, SmallFit, fit_jobs, fit_many, fit_many_watched, refusal,
+};
+use gmm_host::{BayesOptions, Fit, FitRule, NoiseOptions, Resident, WeightFamily};
 use gmm_model::DataError;
 
 use super::*;
@@ -186,4 +188,81 @@ fn rows_are_grouped_by_labels_of_any_kind() {
     let together = Grouping::new(&[7u64, 7, 3, 9]);
     assert_eq!((together.labels(), together.rows()), (&[3, 7, 9][..], &[2..3, 0..2, 3..4][..]));
     assert_eq!(together.table_row(2), 2);
+}
+
+/// An engine with a way of its own for fits of fewer than 100 rows.
+struct WithOwnWay {
+    cpu: CpuEngine,
+    own: AtomicUsize,
+}
+
+impl Engine for WithOwnWay {
+    fn name(&self) -> String {
+        self.cpu.name()
+    }
+
+    fn description(&self) -> String {
+        self.cpu.description()
+    }
+
+    fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        self.cpu.load(data, precision, shift)
+    }
+
+    fn fit_small(&self, data: &Dataset, jobs: &[Job<'_>]) -> Result<Option<Vec<Option<SmallFit>>>, Error> {
+        let run = |Job { rows, options }: &Job<'_>| {
+            if rows.len() >= 100 {
+                return None;
+            }
+            self.own.fetch_add(1, Ordering::Relaxed);
+            Some(fit(&self.cpu, &data.part(rows.clone()), options).map(|fit| {
+                let best = fit.state.best.unwrap();
+                let part = data.part(rows.clone());
+                let evaluation = evaluate::score(&self.cpu, &fit.mixture, &part, fit.storage.precision).unwrap();
+                GroupRun {
+                    run: best.run,
+                    restart: best.index,
+                    empty_at_start: best.empty_at_start,
+                    evaluation,
+                    storage: fit.storage,
+                    elapsed: fit.elapsed,
+                }
+            }))
+        };
+        Ok(Some(jobs.iter().map(run).collect()))
+    }
+}
+
+#[test]
+fn an_engine_may_run_small_fits_by_itself() {
+    let rows = ranges(&[1, 2, 40, 99, 100, 300, 41]);
+    let mut values = separated(583, 2, 3, CovarianceType::Full).0;
+    values.slice_mut(s![542.., 1]).fill(2.0);
+    let data = Dataset::new(values).unwrap();
+    let engine = WithOwnWay { cpu: cpu(), own: AtomicUsize::new(0) };
+    let found = fit_many(&engine, &Groups::new(&data, &rows), &FitOptions::new(2));
+    assert_eq!(engine.own.load(Ordering::Relaxed), 4, "2, 40, 99 and 41 rows");
+    for (found, rows) in found.iter().zip(&rows) {
+        let alone = fit(&cpu(), &data.part(rows.clone()), &FitOptions::new(2));
+        assert_eq!(content(found), content(&alone), "{rows:?}");
+    }
+    assert!(matches!(found[6].as_ref().unwrap().warnings[0], Warning::RegularisationDominates { .. }));
+    // A rule is left to the host.
+    let rule = FitRule { noise: Some(NoiseOptions::default()), ..FitRule::none() };
+    assert!(refusal(&FitOptions { rule: rule.clone(), ..FitOptions::new(2) }).unwrap().contains("rule"));
+    let _ = fit_many(&engine, &Groups::new(&data, &rows), &FitOptions { rule, ..FitOptions::new(2) });
+    assert_eq!(engine.own.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn fits_of_the_same_rows_may_differ_in_options() {
+    let data = Dataset::new(separated(300, 3, 2, CovarianceType::Full).0).unwrap();
+    let options: Vec<FitOptions> = (1..5)
+        .flat_map(|k| KINDS.map(|covariance_type| FitOptions { covariance_type, seed: k as u64, ..FitOptions::new(k) }))
+        .collect();
+    let jobs: Vec<Job<'_>> = options.iter().map(|options| Job { rows: 0..300, options }).collect();
+    let found = fit_jobs(&cpu(), &data, &jobs, &|_| ControlFlow::Continue(()));
+    for (found, options) in found.iter().zip(&options) {
+        assert_eq!(content(found), content(&fit(&cpu(), &data, options)));
+    }
 }
