@@ -103,7 +103,7 @@ fn read_lines(
 }
 
 /// Reads the first lines, from which the dialect is detected, and the separator that a `sep=` line above them declares.
-fn sample(lines: &mut Lines<impl BufRead>) -> Result<(Vec<Line>, Option<super::Separator>), Fault> {
+pub(super) fn sample(lines: &mut Lines<impl BufRead>) -> Result<(Vec<Line>, Option<super::Separator>), Fault> {
     /// Maximum number of lines, and of bytes; at least two lines are read even if they have more bytes.
     const MOST: (usize, usize) = (32, 1 << 18);
     let (mut sample, mut bytes, mut separator) = (Vec::new(), 0, None);
@@ -123,7 +123,7 @@ fn sample(lines: &mut Lines<impl BufRead>) -> Result<(Vec<Line>, Option<super::S
 
 /// Decodes fields as names, in UTF-8 or else in Windows-1252. The names are copied several times before they end up in
 /// a model; the memory for the copies is checked here.
-fn names(fields: Fields<'_>, is_utf8: bool) -> Result<Vec<String>, Fault> {
+pub(super) fn names(fields: Fields<'_>, is_utf8: bool) -> Result<Vec<String>, Fault> {
     let (count, bytes) = fields.clone().fold((0usize, 0u128), |(n, bytes), f| (n + 1, bytes + f.name().len() as u128));
     // 56 bytes for each `String` and its heap allocation's overhead, three copies of each.
     memory::check("the list of column names", 3 * (bytes + 56 * count as u128))?;

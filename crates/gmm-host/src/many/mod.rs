@@ -8,12 +8,13 @@
 //! An engine may run many small fits in a way of its own ([`Engine::fit_small`]), for those that [`refusal`] does not
 //! exclude; [`GroupRun`] is what it returns, and the rest is common.
 
+mod each;
 mod groups;
 mod small;
 
 use std::cmp::Reverse;
 use std::ops::{ControlFlow, Range};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gmm_model::Dataset;
@@ -22,6 +23,7 @@ use crate::cpu::FEW_NUMBERS;
 use crate::fit::{finished, fit_observed};
 use crate::{Engine, Error, Fit, FitOptions, FitRule, NoiseOptions, NoiseStart};
 
+pub use each::map_groups;
 pub use groups::{Grouping, Groups};
 pub use small::{GroupRun, SmallFit, refusal};
 
@@ -106,9 +108,10 @@ pub fn fit_many_watched(
 pub fn fit_jobs(engine: &dyn Engine, data: &Dataset, jobs: &[Job<'_>], watch: &Watch<'_>) -> Vec<Result<Fit, Error>> {
     let done = Mutex::new((0..jobs.len()).map(|_| None).collect());
     let fits = Fits { data, jobs, watch, done, stopped: AtomicBool::new(false) };
-    let (large, small) = fits.on_engine(engine).into_iter().partition(|&job| fits.size(job) > FEW_NUMBERS);
-    fits.run(engine, large);
-    fits.run(engine, small);
+    let (large, small): (Vec<usize>, Vec<usize>) =
+        fits.on_engine(engine).into_iter().partition(|&job| fits.size(job) > FEW_NUMBERS);
+    fits.run(engine, &large);
+    fits.run(engine, &small);
     let all = fits.done.into_inner().unwrap_or_else(PoisonError::into_inner);
     all.into_iter().map(|fit| fit.unwrap_or(Err(Error::Interrupted { iterations: 0 }))).collect()
 }
@@ -157,21 +160,16 @@ impl Fits<'_> {
     }
 
     /// Runs fits, at the same time where the engine offers it.
-    fn run(&self, engine: &dyn Engine, chosen: Vec<usize>) {
-        let next = AtomicUsize::new(0);
-        let work = |part: &dyn Engine| {
-            loop {
-                match chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    Some(&job) if !self.stopped.load(Ordering::Relaxed) => self.end(job, self.fit(part, job)),
-                    _ => return,
-                }
-            }
-        };
-        let concurrent = chosen.len() > 1 && chosen.iter().all(|&job| self.jobs[job].options.concurrent);
+    fn run(&self, engine: &dyn Engine, chosen: &[usize]) {
+        let concurrent = chosen.iter().all(|&job| self.jobs[job].options.concurrent);
         let n = chosen.first().map_or(0, |&largest| self.jobs[largest].rows.len());
-        if !(concurrent && engine.concurrently((n, self.data.n_features()), &work)) {
-            work(engine);
-        }
+        each::share_out(engine, (n, self.data.n_features()), (chosen.len(), concurrent), &|part, i| {
+            if self.stopped.load(Ordering::Relaxed) {
+                return false;
+            }
+            self.end(chosen[i], self.fit(part, chosen[i]));
+            true
+        });
     }
 
     fn fit(&self, part: &dyn Engine, job: usize) -> Result<Fit, Error> {
