@@ -92,7 +92,8 @@ pub(crate) fn models(path: &Path, source: Source<'_>) -> anyhow::Result<GroupMod
             Err(Failure::BadData(why).into())
         }
         ModelOrGroups::Model(_) => {
-            Err(Failure::BadData(format!("{name} has one model: --by needs the models of gmm fit --by")).into())
+            let why = format!("{name} has one model: --by needs those of gmm fit --by, or for score a --background");
+            Err(Failure::Usage(why).into())
         }
     }
 }
