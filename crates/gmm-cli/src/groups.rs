@@ -35,7 +35,9 @@ pub(crate) fn rows_by(
                 Some(name) => format!("\"{}\"", name.replace('"', "\"\"")),
                 None => words.index.to_string(),
             };
-            let (data, _) = input::rows_with(source.without(&out), (weights, None), known, console)?;
+            // Where the columns are known by name, only those are read.
+            let source = if known.is_some() && words.name.is_some() { source } else { source.without(&out) };
+            let (data, _) = input::rows_with(source, (weights, None), known, console)?;
             (data, words.values.into_iter().map(GroupLabel::Text).collect())
         }
         None => {

@@ -54,20 +54,20 @@ def test_lists_and_groups_are_stacked_fits_of_other_forms():
     X = stack()
     sizes = [60, 2, 31, 44, 59, 3, 60]
     each = [rows[:n] for rows, n in zip(X, sizes)]
-    listed = fit_many(each, 1)
+    listed = fit_many(each, 1, random_state=0)
     for i, rows in enumerate(each):
-        check(listed, i, rows, 1)
+        check(listed, i, rows, 1, random_state=0)
     assert [len(one) for one in listed.predict(each)] == sizes
     # Rows of the groups in turn, with labels of text.
     names = np.repeat([f"g{i}" for i in range(7)], sizes)
     order = np.random.default_rng(1).permutation(len(names))
     rows = np.concatenate(each)[order]
-    grouped = fit_many(pd.DataFrame(rows), 1, groups=names[order])
+    grouped = fit_many(pd.DataFrame(rows), 1, groups=names[order], random_state=0)
     assert grouped.groups_.tolist() == [f"g{i}" for i in range(7)]
     densities = grouped.score_samples(rows, groups=names[order])
     for i in range(7):
         own = rows[names[order] == f"g{i}"]
-        alone = check(grouped, i, own, 1)
+        alone = check(grouped, i, own, 1, random_state=0)
         np.testing.assert_array_equal(densities[names[order] == f"g{i}"], alone.score_samples(own))
     np.testing.assert_array_equal(grouped.of("g3").means_, grouped[3].means_)
     # Only some of the groups.

@@ -78,16 +78,16 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     let started = Instant::now();
     let fits = fit_all(&plan, opened.engine.as_ref(), &options, console)?;
     console.note(|| format!("{} fits in {:.1?}", fits.len(), started.elapsed()));
+    if fits.iter().all(Result::is_err) {
+        let first = fits.into_iter().find_map(Result::err).expect("a table has rows, so that there is a group");
+        return Err(named(first, &plan.data).context(format!("group {}", plan.labels[0])));
+    }
     warn(&plan, &fits, console);
     if args.require_convergence
         && let Some(fit) = fits.iter().flatten().find(|fit| !fit.summary.converged)
     {
         let iterations = fit.summary.iterations;
         return Err(Failure::NotConverged { iterations, unit: "iterations", option: "--max-iter" }.into());
-    }
-    if fits.iter().all(Result::is_err) {
-        let first = fits.into_iter().find_map(Result::err).expect("a table has rows, so that there is a group");
-        return Err(named(first, &plan.data).context(format!("group {}", plan.labels[0])));
     }
     let models = models(args.many.by.clone(), &plan, fits);
     if let Some(output) = &output {

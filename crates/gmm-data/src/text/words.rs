@@ -2,11 +2,10 @@
 
 use std::io::BufRead;
 
-use super::dialect::Dialect;
 use super::encoding::{utf8, windows_1252};
 use super::lines::Lines;
 use super::number::number;
-use super::read::{names, sample};
+use super::read::{Head, sample};
 use super::unread::Unread;
 use crate::error::Fault;
 use crate::labels::Words;
@@ -27,15 +26,8 @@ pub(crate) fn read_words(
     let (text, _) = utf8(reader)?;
     let mut lines = Lines::new(Unread::new(text));
     let (sample, excel) = sample(&mut lines)?;
-    let Some((_, first)) = sample.first() else { return Err(Problem::NoRows.into()) };
-    let dialect = Dialect::of(&sample, format, options.separator.or(excel), options)?;
-    let second = sample.get(1).map(|(_, bytes)| &bytes[..]);
-    let header = options.header.unwrap_or_else(|| dialect.is_header(first, second));
-    let skipped = usize::from(header && dialect.has_row_names(&sample));
-    let comment = lines.comment().filter(|comment| options.header.is_none() && dialect.comment_names(comment, first));
-    let named = if header { Some(&first[..]) } else { comment };
-    let is_utf8 = named.is_none_or(|line| std::str::from_utf8(line).is_ok());
-    let names = named.map(|line| names(dialect.fields(line), is_utf8)).transpose()?;
+    let Head { dialect, header, row_names, names, .. } = Head::of(&sample, excel, lines.comment(), format, options)?;
+    let (skipped, first) = (usize::from(row_names), &sample[0].1);
     let columns = names.as_ref().map_or_else(|| dialect.fields(first).number(), Vec::len);
     let index = find_columns(&[column], names.as_deref(), columns).map_err(Problem::from)?[0];
     let field_of = |bytes: &[u8]| dialect.fields(bytes).nth(index + skipped).map(|field| text_of(field.value()));
@@ -50,8 +42,8 @@ pub(crate) fn read_words(
     let mut values = Vec::new();
     let mut add = |line: u64, bytes: &[u8]| {
         let row = values.len();
-        let name = names.as_ref().map(|names| names[index].clone());
         let fault = |problem| {
+            let name = names.as_ref().map(|names| names[index].clone());
             let place =
                 Location { line: Some(line), row: Some(row as u64), column: Some(index), name, ..Location::default() };
             Fault { place: Box::new(place), problem }

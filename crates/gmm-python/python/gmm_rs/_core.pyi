@@ -17,6 +17,7 @@ __all__ = [
     "Dlpack",
     "Gatherer",
     "Likelihood",
+    "ManyFits",
     "PassRows",
     "Resident",
     "Statistics",
@@ -31,9 +32,11 @@ __all__ = [
     "distances_of",
     "divergence",
     "engine",
+    "evaluate_many",
     "evaluate_there",
     "first_moments",
     "fit",
+    "fit_many",
     "labels",
     "linear",
     "log_densities",
@@ -334,6 +337,7 @@ def memory_size(text: str) -> int: ...
 class ManyFits:
     def fit(self, group: int) -> _Fit | None: ...
 
+@final
 class Gatherer:
     def __new__(cls, memory: int | None = None) -> Gatherer: ...
     def push(self, rows: _Rows) -> None: ...
