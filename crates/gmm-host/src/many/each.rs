@@ -31,16 +31,15 @@ pub(super) fn share_out(
     }
 }
 
+/// Work for one group: gets an engine for it, its index, and its rows.
+pub type GroupWork<'a, R> = dyn Fn(&dyn Engine, usize, &Dataset) -> Result<R, Error> + Sync + 'a;
+
 /// Calls `work` with the rows of each group, such as to evaluate a model of its own, and an engine for them. The results
 /// are in the order of the groups.
 ///
 /// # Errors
 /// Each entry: the error of `work`; [`Error::Data`] for an empty group.
-pub fn map_groups<R: Send>(
-    engine: &dyn Engine,
-    groups: &Groups<'_>,
-    work: &(dyn Fn(&dyn Engine, usize, &Dataset) -> Result<R, Error> + Sync),
-) -> Vec<Result<R, Error>> {
+pub fn map_groups<R: Send>(engine: &dyn Engine, groups: &Groups<'_>, work: &GroupWork<'_, R>) -> Vec<Result<R, Error>> {
     let d = groups.data.n_features();
     let done: Mutex<Vec<Option<Result<R, Error>>>> = Mutex::new((0..groups.len()).map(|_| None).collect());
     let is_large = |&group: &usize| groups.rows[group].len().saturating_mul(d) > FEW_NUMBERS;

@@ -23,7 +23,7 @@ use crate::cpu::FEW_NUMBERS;
 use crate::fit::{finished, fit_observed};
 use crate::{Engine, Error, Fit, FitOptions, FitRule, NoiseOptions, NoiseStart};
 
-pub use each::map_groups;
+pub use each::{GroupWork, map_groups};
 pub use groups::{Grouping, Groups};
 pub use small::{GroupRun, SmallFit, refusal};
 
@@ -65,7 +65,7 @@ pub type Watch<'a> = dyn Fn(Progress<'_>) -> ControlFlow<()> + Sync + 'a;
 /// what these have for each row ([`FitRule::labels`], [`NoiseStart::Rows`]) they have for all rows of the table.
 ///
 /// Groups so small that one does not fill the engine are fitted at the same time ([`Engine::concurrently`]), unless
-/// [`FitOptions::concurrent`] is `false`.
+/// [`FitOptions::concurrent`] is `false`: on a CPU with the same bits, and on several GPUs with those of a fit on one.
 ///
 /// # Errors
 /// Each entry: as for [`fit()`](crate::fit()); [`Error::Data`] for an empty group.
@@ -136,9 +136,9 @@ impl Fits<'_> {
     /// are then short, and no thread waits long for another.
     fn on_engine(&self, engine: &dyn Engine) -> Vec<usize> {
         let mut others: Vec<usize> = (0..self.jobs.len()).collect();
-        let (chosen, parts): (Vec<usize>, Vec<Job<'_>>) =
+        let (chosen, given): (Vec<usize>, Vec<Job<'_>>) =
             self.jobs.iter().cloned().enumerate().filter(|(_, job)| small::is_simple(self.data, job)).unzip();
-        match engine.fit_small(self.data, &parts) {
+        match engine.fit_small(self.data, &given) {
             Ok(Some(runs)) => {
                 for (job, run) in chosen.into_iter().zip(runs) {
                     let Some(run) = run else { continue };
