@@ -176,7 +176,7 @@ fn outputs(args: &AdaptArgs, files: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> 
         output::check_apart(&to, &inputs)?;
         all.push(to);
     }
-    create(path)?;
+    output::create_folder(path)?;
     Ok(all)
 }
 
@@ -186,12 +186,8 @@ fn outputs_by(args: &AdaptArgs, files: &[PathBuf], values: &[f64]) -> anyhow::Re
     let all: Vec<PathBuf> = values.iter().map(|value| folder.join(format!("{value}.json"))).collect();
     let inputs = input::with_model(files, &args.model);
     all.iter().try_for_each(|path| output::check_apart(path, &inputs))?;
-    create(folder)?;
+    output::create_folder(folder)?;
     Ok(all)
-}
-
-fn create(folder: &Path) -> anyhow::Result<()> {
-    Ok(std::fs::create_dir_all(folder).map_err(|error| output::file_error(folder, gmm_data::Problem::from(error)))?)
 }
 
 /// Writes a row for each speaker, which begins with the value of a column if the speakers have one.

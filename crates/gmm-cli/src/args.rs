@@ -101,7 +101,7 @@ pub(crate) struct InputArgs {
 impl InputArgs {
     /// What the rows are read from.
     pub(crate) fn source(&self) -> Source<'_> {
-        Source { inputs: &self.inputs, table: &self.table }
+        Source::new(&self.inputs, &self.table)
     }
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct OneInputArgs {
 impl OneInputArgs {
     /// What the rows are read from.
     pub(crate) fn source(&self) -> Source<'_> {
-        Source { inputs: std::slice::from_ref(&self.input), table: &self.table }
+        Source::new(std::slice::from_ref(&self.input), &self.table)
     }
 }
 
@@ -135,7 +135,7 @@ pub(crate) struct DataArgs {
 impl DataArgs {
     /// What the rows are read from, if rows were given.
     pub(crate) fn source(&self) -> Option<Source<'_>> {
-        (!self.data.is_empty()).then_some(Source { inputs: &self.data, table: &self.table })
+        (!self.data.is_empty()).then_some(Source::new(&self.data, &self.table))
     }
 }
 
@@ -144,12 +144,28 @@ impl DataArgs {
 pub(crate) struct Source<'a> {
     inputs: &'a [PathBuf],
     table: &'a TableArgs,
+    /// A column that is not one of the rows, unless it is selected.
+    without: Option<&'a str>,
 }
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    const fn new(inputs: &'a [PathBuf], table: &'a TableArgs) -> Self {
+        Self { inputs, table, without: None }
+    }
+
+    /// The same tables without a column, an entry of [`ReadOptions::columns`], if none are selected.
+    pub(crate) const fn without(self, column: &'a str) -> Self {
+        Self { without: Some(column), ..self }
+    }
+
     /// How the rows are read.
     pub(crate) fn options(self) -> ReadOptions {
-        self.table.options()
+        let mut options = self.table.options();
+        let only_excludes = |columns: &Vec<String>| columns.iter().all(|word| word.trim_start().starts_with('!'));
+        if let Some(column) = self.without.filter(|_| options.columns.as_ref().is_none_or(only_excludes)) {
+            options.columns.get_or_insert_default().push(format!("!{column}"));
+        }
+        options
     }
 
     /// The value of `--memory`.

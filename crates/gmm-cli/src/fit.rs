@@ -1,6 +1,7 @@
 //! `gmm fit`: fits a mixture to rows.
 
 pub(crate) mod bayes;
+mod many;
 mod online;
 pub(crate) mod rule;
 
@@ -27,6 +28,7 @@ use crate::opening::{self, Opening};
 use crate::output::{self, Console, is_stdio};
 use crate::progress::{Progress, RowSize};
 use crate::{plot, render};
+use many::ManyArgs;
 use online::OnlineArgs;
 use rule::RuleArgs;
 
@@ -47,7 +49,8 @@ Examples:
   gmm fit rows.csv -k 3 --labels class                     rows with a class from 0 keep it, -1 is unknown
   gmm fit rows.csv -k 20 --bayes dp                        as many of 20 components as the data need
   gmm fit rows.csv -k 3 --noise                            rows far from all components are noise
-  gmm fit new.csv --init model.json --fix-means all        only weights and covariances change";
+  gmm fit new.csv --init model.json --fix-means all        only weights and covariances change
+  gmm fit sales.csv -k 2 --by store -o models.json         a fit for each value of a column";
 
 /// Fit a Gaussian mixture to data by expectation-maximisation
 #[derive(Args)]
@@ -89,6 +92,8 @@ pub(crate) struct FitArgs {
     #[command(flatten)]
     rule: RuleArgs,
     #[command(flatten)]
+    many: ManyArgs,
+    #[command(flatten)]
     online: OnlineArgs,
     /// After EM, split one component and merge two others, and keep the result if its mean log-likelihood is higher by
     /// more than --tol, until no candidate is (SMEM; Ueda et al. 2000)
@@ -109,6 +114,9 @@ pub(crate) struct FitArgs {
 }
 
 pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
+    if args.many.are_many() {
+        return many::run(args, console);
+    }
     check_paths(args)?;
     let saved = args.resume.as_deref().map(Saved::read).transpose()?;
     let prior = args.rule.prior_file(saved.is_some())?;

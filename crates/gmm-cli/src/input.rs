@@ -58,7 +58,7 @@ pub(crate) fn labelled_rows(
 
 /// As [`rows`], with the values of the column `labels`. If no columns are selected and the table has all columns of `known` and others, only those of `known`
 /// are used.
-fn rows_with(
+pub(crate) fn rows_with(
     source: Source<'_>,
     (weights, labels): (Option<&str>, Option<&str>),
     known: Option<&[String]>,

@@ -16,6 +16,7 @@ mod doctor;
 mod exit;
 mod fit;
 mod generate;
+mod groups;
 mod input;
 mod interrupt;
 mod loglik;

@@ -148,6 +148,14 @@ pub(crate) fn write_model(path: &Path, model: &ModelFile) -> anyhow::Result<()> 
     Ok(gmm_data::write_model(path, model)?)
 }
 
+/// Creates a folder for models, and those that it is in, if they do not exist.
+///
+/// # Errors
+/// [`FileError`].
+pub(crate) fn create_folder(folder: &Path) -> Result<(), FileError> {
+    std::fs::create_dir_all(folder).map_err(|error| file_error(folder, Problem::from(error)))
+}
+
 /// Writes statistics to a file, or to standard output if `path` is `-`.
 ///
 /// # Errors

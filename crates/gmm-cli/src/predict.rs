@@ -1,5 +1,7 @@
 //! `gmm predict`: the most likely component of each row, or its responsibilities.
 
+mod by;
+
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -20,7 +22,8 @@ clusters (gmm merge --criterion entropy), these are clusters; with --components 
 Examples:
   gmm predict model.json new.csv                     one label per row on standard output
   gmm predict model.json new.npy -o labels.npy
-  gmm predict model.json new.csv --proba -o responsibilities.parquet";
+  gmm predict model.json new.csv --proba -o responsibilities.parquet
+  gmm predict models.json new.csv --by store         by the models of gmm fit --by store";
 
 /// Predict the component of each row
 #[derive(Args)]
@@ -36,6 +39,10 @@ pub(crate) struct PredictArgs {
     /// Print components even if the model combines them into clusters
     #[arg(long)]
     components: bool,
+    /// Column of numbers or text, the group of each row: MODEL holds the models of groups (gmm fit --by), and each row
+    /// gets the label of its group's model
+    #[arg(long, value_name = "COLUMN", conflicts_with = "components")]
+    by: Option<String>,
     #[command(flatten)]
     engine: EngineArgs,
     /// Write to a file: csv, tsv, npy, parquet or arrow [default: csv on standard output]
@@ -46,6 +53,9 @@ pub(crate) struct PredictArgs {
 pub(crate) fn run(args: &PredictArgs, console: &Console) -> anyhow::Result<()> {
     output::check_table_path(&args.output)?;
     output::check_apart(&args.output, &input::with_model(&args.input.source().files()?, &args.model))?;
+    if let Some(column) = &args.by {
+        return by::run(args, column, console);
+    }
     let (mut model, data, opened) =
         input::model_rows_and_engine((&args.model, args.input.source()), None, &args.engine, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());

@@ -253,33 +253,39 @@ impl<'a> Sampling<'a> {
     }
 }
 
-/// A bar over the rows drawn and written.
-pub(crate) struct Rows<'a> {
+/// A bar over the rows drawn and written, or over many fits.
+pub(crate) struct Count<'a> {
     console: &'a Console,
     bar: Option<ProgressBar>,
     lines: Lines<'a>,
     n: usize,
+    unit: &'static str,
     tenths: Cell<usize>,
 }
 
-impl<'a> Rows<'a> {
-    /// Creates a bar for `n` rows.
-    pub(crate) fn new(console: &'a Console, n: usize) -> Self {
+impl<'a> Count<'a> {
+    /// Creates a bar for `n` units: rows or fits.
+    pub(crate) fn new(console: &'a Console, n: usize, unit: &'static str) -> Self {
         let bar = console.shows_progress().then(|| {
             let bar = ProgressBar::new(n as u64);
-            let style = "{spinner} {human_pos} of {human_len} rows  [{bar:24}] {elapsed}, about {eta} left";
-            bar.set_style(ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()));
+            let style = format!(
+                "{{spinner}} {{human_pos}} of {{human_len}} {unit}  [{{bar:24}}] {{elapsed}}, about {{eta}} left"
+            );
+            bar.set_style(ProgressStyle::with_template(&style).unwrap_or_else(|_| ProgressStyle::default_bar()));
             console.attach(&bar);
             bar
         });
-        Self { console, bar, lines: Lines::new(console, "rows"), n, tenths: Cell::new(0) }
+        Self { console, bar, lines: Lines::new(console, unit), n, unit, tenths: Cell::new(0) }
     }
 
-    /// Shows that `done` rows have been drawn.
+    /// Shows that `done` units are done.
     pub(crate) fn at(&self, done: usize) {
         let so_far = Done { done: done as u64, total: self.n as u64 };
         let speed = self.lines.speed(so_far, 0);
-        self.lines.offer(so_far, speed, || fields([("rows_per_second", speed.into())]));
+        self.lines.offer(so_far, speed, || {
+            let per_second = if self.unit == "rows" { "rows_per_second" } else { "fits_per_second" };
+            fields([(per_second, speed.into())])
+        });
         if let Some(bar) = &self.bar {
             bar.set_position(done as u64);
             return;
@@ -287,7 +293,7 @@ impl<'a> Rows<'a> {
         // One line per tenth.
         let tenths = (done as f64 / self.n as f64 * 10.0) as usize;
         if tenths > self.tenths.replace(tenths) {
-            self.console.step_note(|| format!("{done} of {} rows", self.n));
+            self.console.step_note(|| format!("{done} of {} {}", self.n, self.unit));
         }
     }
 

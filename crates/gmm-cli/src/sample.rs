@@ -65,7 +65,7 @@ pub(crate) fn write(
     console: &Console,
 ) -> anyhow::Result<Option<Hold>> {
     let head = TableHead { n, d: mixture.n_features(), precision: Precision::F64, names };
-    let progress = progress::Rows::new(console, n);
+    let progress = progress::Count::new(console, n, "rows");
     let mut last = None;
     write_table_chunks(path, &head, |first, rows| -> anyhow::Result<Matrix> {
         let mut values = Array2::zeros((rows, head.d));

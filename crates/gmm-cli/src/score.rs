@@ -1,5 +1,7 @@
 //! `gmm score`: the log-likelihood of rows under a model.
 
+mod by;
+
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -24,7 +26,8 @@ Examples:
   gmm score model.json new.csv
   gmm score model.json new.csv --json | jq .mean_log_likelihood
   gmm score model.json new.csv --per-row -o log_densities.npy
-  gmm score speaker.json new.csv --background ubm.json --top 5    mean log-likelihood ratio";
+  gmm score speaker.json new.csv --background ubm.json --top 5    mean log-likelihood ratio
+  gmm score models.json new.csv --by store                        by the models of gmm fit --by store";
 
 /// Compute the log-likelihood of data under a model
 #[derive(Args)]
@@ -44,8 +47,9 @@ pub(crate) struct ScoreArgs {
     /// file
     #[arg(long, value_name = "UBM", conflicts_with = "per_row")]
     background: Option<PathBuf>,
-    /// Column of numbers: a ratio for the rows of each value in place of each file
-    #[arg(long, value_name = "COLUMN", requires = "background")]
+    /// Column of numbers or text, the group of each row: MODEL holds the models of groups (gmm fit --by). With
+    /// --background, a column of numbers: a ratio for the rows of each value in place of each file
+    #[arg(long, value_name = "COLUMN")]
     by: Option<String>,
     /// Components of each row in the ratio: those of largest density under the background. Computed on the CPU
     #[arg(
@@ -79,6 +83,9 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
     if let Some(path) = &args.output {
         output::check_table_path(path)?;
         output::check_apart(path, &input::with_model(&args.input.source().files()?, &args.model))?;
+    }
+    if let Some(column) = &args.by {
+        return by::run(args, column, to_stdout, console);
     }
     let (model, data, opened) = input::model_rows_and_engine(
         (&args.model, args.input.source()),

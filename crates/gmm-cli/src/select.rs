@@ -1,5 +1,7 @@
 //! `gmm select`: selects the number of components and the covariance type by an information criterion.
 
+mod by;
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -75,6 +77,9 @@ pub(crate) struct SelectArgs {
     /// Column of row weights: a row of weight 2 counts twice
     #[arg(long, value_name = "COLUMN")]
     weights: Option<String>,
+    /// Choose for the rows of each value of this column alone, numbers or text; -o FILE.json gets the best model of each
+    #[arg(long, value_name = "COLUMN", conflicts_with_all = ["plot", "autotune"])]
+    by: Option<String>,
     /// Write the best model to a .json or .safetensors file; - is JSON on standard output
     #[arg(short, long, value_name = "MODEL")]
     output: Option<PathBuf>,
@@ -119,6 +124,9 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         return Err(Failure::Usage("--criterion bound needs --bayes, whose fits have a bound".to_owned()).into());
     }
     options.validate()?;
+    if let Some(column) = &args.by {
+        return by::run(args, column, (&components, &options), console);
+    }
     let work = |shape, precision| {
         let (components, options) = (&components, &options);
         let fits = args.covariance.iter().flat_map(|&covariance_type| {

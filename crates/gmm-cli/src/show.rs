@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use gmm_data::ModelOrGroups;
 
 use crate::output::{self, Console};
-use crate::{input, render};
+use crate::{groups, render};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,7 +17,7 @@ Examples:
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ShowArgs {
-    /// Model file: json or safetensors; - is standard input
+    /// Model file: json or safetensors, or the models of groups (gmm fit --by); - is standard input
     model: PathBuf,
     /// Print all components, columns and correlations, without a limit
     #[arg(long)]
@@ -24,7 +25,10 @@ pub(crate) struct ShowArgs {
 }
 
 pub(crate) fn run(args: &ShowArgs, console: &Console) -> anyhow::Result<()> {
-    let model = input::any_model(&args.model)?;
+    let model = match groups::model_or_groups(&args.model)? {
+        ModelOrGroups::Model(model) => model,
+        ModelOrGroups::Groups(models) => return Ok(output::print(&groups::table(&models, console.colour))?),
+    };
     let mut text = render::mixture(&model, args.all, console.colour);
     if let Some(clusters) = &model.clusters {
         text += &format!("\n{}", render::clusters(clusters));

@@ -34,6 +34,7 @@ mod draws;
 mod error;
 mod format;
 mod input;
+mod labels;
 mod latched;
 mod mapped;
 mod memory;
@@ -58,10 +59,12 @@ pub use columns::find_columns;
 pub use draws::{DrawsFile, check_draws_path, write_draws};
 pub use error::{ColumnError, FileError, Location, Problem};
 pub use format::Format;
+pub use labels::{GroupLabel, Words, read_words};
 pub use memory::memory_limit;
 pub use model::{
-    MODEL_FORMAT, MODEL_VERSION, ModelFile, model_and_state, model_to_json, model_to_safetensors, read_mixtures,
-    read_model, read_model_bytes, stage_model, write_model, write_model_and_state,
+    GroupModels, MODEL_FORMAT, MODEL_VERSION, MODELS_FORMAT, ModelFile, ModelOrGroups, group_models_to_json,
+    model_and_state, model_to_json, model_to_safetensors, read_mixtures, read_model, read_model_bytes,
+    read_model_or_groups, stage_model, write_group_models, write_model, write_model_and_state,
 };
 pub use npy::npz::{Array, read_npz, read_npz_array};
 pub use read::{ReadOptions, file_of, read_bytes, read_stream, read_table};

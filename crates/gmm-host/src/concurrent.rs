@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::Engine;
 use crate::em::{Iteration, Observer};
@@ -29,9 +30,14 @@ struct Step {
 }
 
 enum Event<R> {
-    Step(Step),
+    /// One or more, in order.
+    Steps(Vec<Step>),
     Done(R),
 }
+
+/// Iterations are reported this often: each message wakes the calling thread, which takes about as long as an iteration
+/// over a few hundred rows.
+const REPORT_EVERY: Duration = Duration::from_millis(1);
 
 /// Which jobs should end early.
 struct Stop {
@@ -44,7 +50,7 @@ struct Stop {
 /// results, in the order of the jobs, as if they ran one after another, on the calling thread. If either breaks, the
 /// other jobs end and nothing more is reported. Returns whether jobs ran; if not, the caller runs them.
 ///
-/// A job that its observer [finishes](Iteration::finish) does so a few iterations later.
+/// A job that its observer [finishes](Iteration::finish) does so some iterations later.
 pub(crate) fn run<S: Default, R: Send>(
     engine: &dyn Engine,
     jobs: &Jobs<impl Fn(&dyn Engine, &mut S, usize, &mut Observer<'_>) -> R + Sync>,
@@ -99,16 +105,23 @@ fn on_part<S: Default, R>(
         if job >= jobs.count || stop.all.load(Ordering::Relaxed) {
             return;
         }
+        let (mut steps, mut reported) = (Vec::new(), Instant::now());
         let mut observer = |seen: &Iteration<'_>| {
             let Iteration { restart, iteration, mean_log_likelihood, change, .. } = *seen;
-            let step = Step { restart, iteration, mean_log_likelihood, change };
-            let _ = sender.send(Some((job, Event::Step(step))));
+            steps.push(Step { restart, iteration, mean_log_likelihood, change });
+            if reported.elapsed() >= REPORT_EVERY {
+                let _ = sender.send(Some((job, Event::Steps(std::mem::take(&mut steps)))));
+                reported = Instant::now();
+            }
             if stop.finish[job].load(Ordering::Relaxed) {
                 seen.finish();
             }
             if stop.all.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let result = (jobs.run)(part, &mut state, job, &mut observer);
+        if !steps.is_empty() {
+            let _ = sender.send(Some((job, Event::Steps(steps))));
+        }
         let _ = sender.send(Some((job, Event::Done(result))));
     }
 }
@@ -131,7 +144,9 @@ fn report<R>(
             let mut ended = false;
             for event in std::mem::take(&mut waiting[current]) {
                 let go_on = match event {
-                    Event::Step(step) => see(step, &stop.finish[current], observer),
+                    Event::Steps(steps) => {
+                        steps.into_iter().try_for_each(|step| see(step, &stop.finish[current], observer))
+                    }
                     Event::Done(result) => {
                         ended = true;
                         done(current, result)

@@ -1,7 +1,9 @@
 //! Fitting a mixture: [`fit`] runs every restart and returns the best mixture with its record and warnings.
 
+mod finished;
 mod warning;
 
+pub(crate) use finished::finished;
 pub use warning::Warning;
 
 use std::ops::ControlFlow;
@@ -57,8 +59,8 @@ pub struct FitOptions {
     /// fast exact kernels handle; otherwise it has no effect. The loss of accuracy is measured on these rows after the
     /// fit: [`Fit::fast`]. The log-likelihood of the result is computed as for every other fit.
     pub fast: bool,
-    /// Whether restarts, and candidates of [`select`](crate::select()), may run at the same time where one does not
-    /// fill the engine ([`Engine::concurrently`]). On a CPU the result has the same bits. An observer then gets no
+    /// Whether restarts, candidates of [`select`](crate::select()) and [many fits](crate::many) may run at the same time where
+    /// one does not fill the engine ([`Engine::concurrently`]). On a CPU the result has the same bits. An observer then gets no
     /// mixtures, so that [`Iteration::save`](crate::Iteration::save) does nothing.
     pub concurrent: bool,
     /// What the fit does beyond maximum likelihood.

@@ -46,6 +46,7 @@ mod hold;
 pub mod init;
 mod labels_icl;
 mod likelihood;
+pub mod many;
 pub mod memory;
 pub mod noise;
 mod online;

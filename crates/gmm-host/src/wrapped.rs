@@ -9,6 +9,7 @@ use crate::data::DeviceRows;
 use crate::em::{EmOptions, EmRun};
 use crate::engine::{ComponentColumns, DeviceInput, Evaluate, Passes, Seeding};
 use crate::init::{LloydPasses, RowDraw, WeighedRows};
+use crate::many::{Job, SmallFit};
 use crate::noise::NoisePass;
 use crate::products::Multiplier;
 use crate::{
@@ -27,7 +28,7 @@ pub trait Hooks: Clone + Send {
     }
 
     /// Called on the result of every [`pass`](Passes::pass); returns the statistics that the caller gets. Not called
-    /// for iterations that an engine makes by itself ([`Passes::iterate`]).
+    /// for iterations that an engine makes by itself ([`Passes::iterate`], [`Engine::fit_small`]).
     ///
     /// # Errors
     /// An error replaces the result.
@@ -92,6 +93,11 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Engine for Wrapped<'_, F> {
         // A trait object, since the type of these hooks would otherwise contain itself.
         let hooks: &(dyn Fn() -> H + Send + Sync) = &self.hooks;
         self.engine.concurrently(shape, &|engine| work(&Wrapped::new(engine, hooks)))
+    }
+
+    fn fit_small(&self, data: &Dataset, jobs: &[Job<'_>]) -> Result<Option<Vec<Option<SmallFit>>>, Error> {
+        (self.hooks)().before()?;
+        self.engine.fit_small(data, jobs)
     }
 
     fn multiplier(&self) -> Result<Multiplier, Error> {

@@ -84,7 +84,7 @@ pub(crate) fn evaluate_there(
 }
 
 /// Results have the precision of the wider type of rows and parameters.
-const fn wider(rows: Precision, parameters: Precision) -> Precision {
+pub(crate) const fn wider(rows: Precision, parameters: Precision) -> Precision {
     match (rows, parameters) {
         (Precision::F32, Precision::F32) => Precision::F32,
         _ => Precision::F64,

@@ -18,6 +18,7 @@ mod files;
 mod fit;
 mod given;
 mod likelihood;
+mod many;
 mod mcmc;
 mod online;
 mod options;
@@ -106,6 +107,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.add_function(function)?;
     }
+    module.add_function(wrap_pyfunction!(many::fit_many, module)?)?;
+    module.add_function(wrap_pyfunction!(many::evaluate_many, module)?)?;
+    module.add_class::<many::ManyFits>()?;
     module.add_function(wrap_pyfunction!(structure::distances_of, module)?)?;
     module.add_function(wrap_pyfunction!(structure::divergence, module)?)?;
     module.add_function(wrap_pyfunction!(structure::tree, module)?)?;

@@ -12,8 +12,10 @@ mod read;
 mod stream;
 mod thrift;
 mod values;
+mod words;
 mod write;
 
 pub(crate) use read::{read_arrow, read_arrow_stream, read_parquet};
 pub use stream::table_of_batches;
+pub(crate) use words::parquet_words;
 pub(crate) use write::{Batches, Kind, write_batch, write_column, write_table};

@@ -1,5 +1,6 @@
 //! Model files: human-readable JSON, or safetensors with the same content.
 
+mod groups;
 mod json;
 mod parts;
 mod posterior;
@@ -18,6 +19,9 @@ use crate::compressed::Compression;
 use crate::error::Fault;
 use crate::{FileError, Problem, atomic};
 
+pub use groups::{
+    GroupModels, MODELS_FORMAT, ModelOrGroups, group_models_to_json, read_model_or_groups, write_group_models,
+};
 pub use sets::read_mixtures;
 pub use state::{model_and_state, write_model_and_state};
 

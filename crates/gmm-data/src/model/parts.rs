@@ -9,7 +9,7 @@ use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor}
 use serde_json::value::RawValue;
 
 use super::posterior::PosteriorField;
-use super::{MODEL_FORMAT, MODEL_VERSION, ModelFile};
+use super::{MODEL_FORMAT, MODEL_VERSION, MODELS_FORMAT, ModelFile};
 use crate::Problem;
 use crate::error::{Fault, one_line};
 
@@ -19,6 +19,20 @@ pub(super) struct Fields<'a>(BTreeMap<String, &'a RawValue>);
 impl<'a> Fields<'a> {
     /// Splits an object into its fields, and checks format and version before all other fields.
     pub(super) fn parse(text: &'a str) -> Result<Self, Fault> {
+        Self::parse_as(text, (MODEL_FORMAT, MODEL_VERSION))
+    }
+
+    /// Whether a text is an object of this format, as far as can be told.
+    pub(super) fn has_format(text: &str, format: &str) -> bool {
+        let object: Result<Object<'_>, _> = serde_json::from_str(text);
+        object.is_ok_and(|object| {
+            let found = object.fields.get("format").map(|raw| serde_json::from_str::<String>(raw.get()));
+            found.is_some_and(|found| found.is_ok_and(|found| found == format))
+        })
+    }
+
+    /// As [`parse`](Self::parse), for a format and the latest version of it.
+    pub(super) fn parse_as(text: &'a str, (wanted, latest): (&str, u64)) -> Result<Self, Fault> {
         let Object { fields, twice } = serde_json::from_str(text).map_err(|e| syntax(text, &e))?;
         if let Some(name) = twice {
             // It is unknown which of the two is meant.
@@ -26,20 +40,21 @@ impl<'a> Fields<'a> {
         }
         let fields = Self(fields);
         if !fields.0.contains_key("format") {
-            return Err(Fault::field(
-                "format",
-                Problem::Format(format!("it does not say \"format\":\"{MODEL_FORMAT}\"")),
-            ));
+            return Err(Fault::field("format", Problem::Format(format!("it does not say \"format\":\"{wanted}\""))));
         }
         let format: String = fields.get("format")?;
-        if format != MODEL_FORMAT {
-            let why = format!("its format is '{}', not '{MODEL_FORMAT}'", one_line(&format));
+        if format == MODELS_FORMAT && wanted != MODELS_FORMAT {
+            let why = "it holds models of groups (gmm fit --by): this command needs a single model".to_owned();
+            return Err(Fault::field("format", Problem::Format(why)));
+        }
+        if format != wanted {
+            let why = format!("its format is '{}', not '{wanted}'", one_line(&format));
             return Err(Fault::field("format", Problem::Format(why)));
         }
         let version: u64 = fields.get("version")?;
-        if version == 0 || version > MODEL_VERSION {
+        if version == 0 || version > latest {
             let advice = if version == 0 { "" } else { "; update the program" };
-            let why = format!("its version is {version}, this program reads up to {MODEL_VERSION}{advice}");
+            let why = format!("its version is {version}, this program reads up to {latest}{advice}");
             return Err(Fault::field("version", Problem::Format(why)));
         }
         Ok(fields)
@@ -49,6 +64,12 @@ impl<'a> Fields<'a> {
     pub(super) fn kind(&self) -> Result<CovarianceType, Fault> {
         let word: String = self.get("covariance_type")?;
         word.parse().map_err(|e| Fault::field("covariance_type", Problem::Model(e)))
+    }
+
+    /// A required field that is not parsed.
+    pub(super) fn raw(&self, name: &str) -> Result<&'a RawValue, Fault> {
+        let raw = self.0.get(name).copied();
+        raw.ok_or_else(|| Fault::field(name, Problem::Field("missing field".to_owned())))
     }
 
     /// Parses a required field.

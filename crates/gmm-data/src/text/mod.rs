@@ -13,9 +13,11 @@ mod read;
 mod tests;
 mod thousands;
 mod unread;
+mod words;
 mod write;
 
 pub(crate) use read::read;
+pub(crate) use words::read_words;
 pub(crate) use write::{write_column, write_table};
 
 /// The field separator of a text table.

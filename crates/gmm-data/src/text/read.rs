@@ -62,15 +62,10 @@ fn read_lines(
     blocks: impl FnOnce(usize) -> Option<Blocks>,
 ) -> Result<Table, Fault> {
     let (sample, excel) = sample(&mut lines)?;
+    let Head { dialect, header, row_names, names, is_utf8 } =
+        Head::of(&sample, excel, lines.comment(), format, options)?;
     let Some((_, first)) = sample.first() else { return Err(Problem::NoRows.into()) };
     let second = sample.get(1).map(|(_, bytes)| &bytes[..]);
-    let dialect = Dialect::of(&sample, format, options.separator.or(excel), options)?;
-    let header = options.header.unwrap_or_else(|| dialect.is_header(first, second));
-    let row_names = header && dialect.has_row_names(&sample);
-    let comment = lines.comment().filter(|comment| options.header.is_none() && dialect.comment_names(comment, first));
-    let named = if header { Some(&first[..]) } else { comment };
-    let is_utf8 = named.is_none_or(|line| std::str::from_utf8(line).is_ok());
-    let names = named.map(|line| names(dialect.fields(line), is_utf8)).transpose()?;
     let guessed_row = options.header.is_none() && names.is_none();
     let sampled = Sampled::new(&sample[usize::from(header)..], dialect, options.decimal);
     let mut rows = Rows::new((names, dialect.fields(first).number(), row_names), dialect, sampled, options)?;
@@ -102,8 +97,44 @@ fn read_lines(
     rows.finish(guessed_row, options)
 }
 
+/// What the first lines of a text say about the others.
+pub(super) struct Head {
+    pub(super) dialect: Dialect,
+    /// Whether the first line is one of names.
+    pub(super) header: bool,
+    /// Whether the first field of each row is its name.
+    pub(super) row_names: bool,
+    /// Names of the columns, without that of row names.
+    pub(super) names: Option<Vec<String>>,
+    /// Whether the names are UTF-8.
+    is_utf8: bool,
+}
+
+impl Head {
+    /// # Errors
+    /// [`Problem::NoRows`] without lines; errors of the dialect.
+    pub(super) fn of(
+        sample: &[Line],
+        excel: Option<super::Separator>,
+        comment: Option<&[u8]>,
+        format: Format,
+        options: &ReadOptions,
+    ) -> Result<Self, Fault> {
+        let Some((_, first)) = sample.first() else { return Err(Problem::NoRows.into()) };
+        let second = sample.get(1).map(|(_, bytes)| &bytes[..]);
+        let dialect = Dialect::of(sample, format, options.separator.or(excel), options)?;
+        let header = options.header.unwrap_or_else(|| dialect.is_header(first, second));
+        let row_names = header && dialect.has_row_names(sample);
+        let comment = comment.filter(|comment| options.header.is_none() && dialect.comment_names(comment, first));
+        let named = if header { Some(&first[..]) } else { comment };
+        let is_utf8 = named.is_none_or(|line| std::str::from_utf8(line).is_ok());
+        let names = named.map(|line| names(dialect.fields(line), is_utf8)).transpose()?;
+        Ok(Self { dialect, header, row_names, names, is_utf8 })
+    }
+}
+
 /// Reads the first lines, from which the dialect is detected, and the separator that a `sep=` line above them declares.
-fn sample(lines: &mut Lines<impl BufRead>) -> Result<(Vec<Line>, Option<super::Separator>), Fault> {
+pub(super) fn sample(lines: &mut Lines<impl BufRead>) -> Result<(Vec<Line>, Option<super::Separator>), Fault> {
     /// Maximum number of lines, and of bytes; at least two lines are read even if they have more bytes.
     const MOST: (usize, usize) = (32, 1 << 18);
     let (mut sample, mut bytes, mut separator) = (Vec::new(), 0, None);

@@ -53,6 +53,14 @@ impl<T> std::ops::DerefMut for Buffer<T> {
 /// Copies of at most this many bytes are made when rows are loaded.
 pub(crate) const MOST_COPIED: u128 = 256 << 20;
 
+/// Fewer numbers are copied on the calling thread: that takes about as long as waking another.
+const SMALL: usize = 50_000;
+
+/// Makes a layout of `(n, d)` rows, on the threads of the pool if it is large.
+pub(crate) fn make<A: Send>(pool: &rayon::ThreadPool, (n, d): (usize, usize), make: impl FnOnce() -> A + Send) -> A {
+    if n.saturating_mul(d) < SMALL { make() } else { pool.install(make) }
+}
+
 /// All rows as `x − shift` in `T`, with their weights.
 pub(crate) struct Layout<T> {
     pub(crate) n: usize,
@@ -142,10 +150,15 @@ impl<T: Real> Layout<T> {
         let bytes = (blocks * BLOCK) as u128 * d as u128 * size_of::<T>() as u128;
         memory::check("a copy of the data", bytes)?;
         let mut cells = Buffer::<T>::zeroed(blocks * STRIDE * d);
-        cells.par_chunks_exact_mut(STRIDE * d).enumerate().for_each(|(block, out)| {
+        let fill_one = |(block, out): (usize, &mut [T])| {
             let first = block * BLOCK;
             fill(out, first..n.min(first + BLOCK));
-        });
+        };
+        if n * d < SMALL {
+            cells.chunks_exact_mut(STRIDE * d).enumerate().for_each(fill_one);
+        } else {
+            cells.par_chunks_exact_mut(STRIDE * d).enumerate().for_each(fill_one);
+        }
         Self::with_cells(n, shift, weights, Cells::Copied(cells))
     }
 

@@ -48,7 +48,7 @@ pub(crate) use top::{TopPass, is_felt};
 const SETS: usize = 64;
 
 /// At most this many numbers, a pass is so short that starting it on all threads takes a noticeable part of its time.
-const FEW_NUMBERS: usize = 1 << 20;
+pub(crate) const FEW_NUMBERS: usize = 1 << 20;
 
 /// Limit on the bytes of their parameters, which is likely to fit into a core's share of the last-level cache.
 const SETS_BYTES: usize = 4 << 20;
@@ -127,7 +127,8 @@ impl CpuEngine {
         if data.parts().nth(1).is_some() {
             return Ok(Box::new(PartedRows::<T>::new(self, data, shift)?));
         }
-        let layout = self.pool.install(|| Layout::<T>::new(data, shift, self.most_copied))?;
+        let make = || Layout::<T>::new(data, shift, self.most_copied);
+        let layout = layout::make(&self.pool, data.rows().dim(), make)?;
         Ok(Box::new(CpuRows::new(layout, Passes::new(self.machine, self.pool.clone()))))
     }
 }
@@ -214,7 +215,8 @@ impl<T: Dispatch> CpuRows<T> {
             return Ok(None);
         }
         if self.wide.is_none() {
-            let layout = self.passes.install(|| Layout::copy_of(&self.layout))?;
+            let shape = (self.layout.n, self.layout.d);
+            let layout = self.passes.make_layout(shape, || Layout::copy_of(&self.layout))?;
             self.wide = Some(Box::new(CpuRows::new(layout, self.passes.anew())));
         }
         Ok(self.wide.as_deref_mut())
@@ -243,7 +245,8 @@ impl<T: Dispatch> crate::Passes for CpuRows<T> {
     }
 
     fn sample(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Box<dyn Resident>, Error> {
-        let layout = self.passes.install(|| self.layout.sample(rows, weights))?;
+        let shape = (rows.len(), self.layout.d);
+        let layout = self.passes.make_layout(shape, || self.layout.sample(rows, weights))?;
         Ok(Box::new(Self::new(layout, self.passes.anew())))
     }
 

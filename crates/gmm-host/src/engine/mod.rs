@@ -19,6 +19,7 @@ use std::ops::Range;
 use gmm_model::{Dataset, Mixture, Precision, PrecisionMixture, RowStorage, Statistics};
 
 use crate::data::DeviceRows;
+use crate::many::{Job, SmallFit};
 use crate::products::Multiplier;
 use crate::{DeviceData, Error};
 
@@ -96,6 +97,21 @@ pub trait Engine: Send + Sync {
     ) -> Result<bool, Error> {
         let _ = (data, storage, mixture, parts, each);
         Ok(false)
+    }
+
+    /// Runs many small fits in a way of the engine's own, from the start to the last iteration, such as one block of
+    /// threads each with its rows in shared memory. Returns a run for each job, or `None` for those that it leaves to
+    /// [`fit()`](crate::fit()), such as fits of too many rows; `Ok(None)` if it has no such way, as in this default.
+    ///
+    /// [`refusal`](crate::many::refusal) excludes none of the jobs; their rows all have positive weight, and are at least
+    /// two and as many as components. Runs do not depend on the other jobs, and have the
+    /// bits of [`fit()`](crate::fit()) on this engine.
+    ///
+    /// # Errors
+    /// An error that is not one job's alone: all jobs then run one by one.
+    fn fit_small(&self, data: &Dataset, jobs: &[Job<'_>]) -> Result<Option<Vec<Option<SmallFit>>>, Error> {
+        let _ = (data, jobs);
+        Ok(None)
     }
 
     /// [`Evaluate::evaluate_precisions`] of rows so few that loading them would take longer. `None` if they should be

@@ -4,6 +4,7 @@ mod bad_input;
 #[path = "../common/mod.rs"]
 mod common;
 mod concurrent;
+mod many;
 mod mclust;
 mod meaning;
 mod online;

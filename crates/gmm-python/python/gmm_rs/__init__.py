@@ -14,6 +14,7 @@ A fitted model in three lines::
 `gmm_rs.select` chooses the number of components, and `gmm_rs.bootstrap` gives standard errors.
 `gmm_rs.load` and `gmm_rs.save` read and write the model files of the
 program ``gmm``. `gmm_rs.dask` fits data on a cluster, and `gmm_rs.steps` has the steps of which it is made.
+`gmm_rs.many` makes many fits in one call.
 `gmm_rs.structure` merges, combines and splits components, and `gmm_rs.adapt` adapts background models to speakers.
 """
 
@@ -44,6 +45,7 @@ _MODULES = {
     "exceptions",
     "files",
     "likelihood",
+    "many",
     "mixture",
     "outliers",
     "plot",
@@ -74,6 +76,7 @@ __all__ = [
     "files",
     "likelihood",
     "load",
+    "many",
     "mcmc",
     "mixture",
     "outliers",

@@ -6,6 +6,7 @@ from gmm_rs import datasets as datasets
 from gmm_rs import exceptions as exceptions
 from gmm_rs import files as files
 from gmm_rs import likelihood as likelihood
+from gmm_rs import many as many
 from gmm_rs import mixture as mixture
 from gmm_rs import outliers as outliers
 from gmm_rs import plot as plot
@@ -47,6 +48,7 @@ __all__ = [
     "files",
     "likelihood",
     "load",
+    "many",
     "mcmc",
     "mixture",
     "outliers",

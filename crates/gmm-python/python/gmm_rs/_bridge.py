@@ -148,6 +148,15 @@ class _Run:
         with _scikit_learns_message():
             return _core.fit(self.rows, options, self.place, init, self.weights, progress.follow, progress.waits)
 
+    def many(self, ends):
+        """Fit each group of the rows, of which `ends` are the ends."""
+        given = _given(self.model, self.rows.shape[1])
+        missing = [part is None for part in given]
+        if any(missing) and not all(missing):
+            raise ParameterError("fit_many needs weights_init, means_init and precisions_init together, or none of them")
+        init = STARTS[self.model.init_params] if all(missing) else given
+        return _core.fit_many(self.rows, ends, self.options(), self.place, init, self.weights)
+
     def step(self, init, state):
         """Make a step of online EM from `state`, or from the same kinds of `init` as :meth:`start`."""
         with _scikit_learns_message():

@@ -17,6 +17,7 @@ __all__ = [
     "Dlpack",
     "Gatherer",
     "Likelihood",
+    "ManyFits",
     "PassRows",
     "Resident",
     "Statistics",
@@ -31,9 +32,11 @@ __all__ = [
     "distances_of",
     "divergence",
     "engine",
+    "evaluate_many",
     "evaluate_there",
     "first_moments",
     "fit",
+    "fit_many",
     "labels",
     "linear",
     "log_densities",
@@ -297,6 +300,17 @@ def ratios(
 ) -> _Float: ...
 def supervectors(given: _Parameters, means: _Float, normalised: bool) -> _Float: ...
 def linear(given: _Parameters, means: _Float, first: _Float, totals: _Float | None = None) -> _Float: ...
+def fit_many(
+    rows: _Rows,
+    ends: list[int],
+    options: _Options,
+    place: _Place,
+    init: str | tuple[_Float, _Float, _Float],
+    weights: _Float | None = None,
+) -> dict[str, Any]: ...
+def evaluate_many(
+    rows: _Rows, ends: list[int], parameters: list[_Attributes], place: _Place, labels: bool
+) -> NDArray[Any]: ...
 def distances_of(given: _Parameters, by: str) -> _Float: ...
 def divergence(f: _Parameters, g: _Parameters, draws: int, seed: int) -> tuple[float, float, float, float]: ...
 def tree(given: _Parameters, by: str) -> dict[str, Any]: ...
@@ -320,6 +334,10 @@ def read_tables(
     paths: list[str | PathLike[str]], columns: list[str] | None = None, memory: int | None = None
 ) -> tuple[_Rows, list[str] | None, list[str]]: ...
 def memory_size(text: str) -> int: ...
+
+@final
+class ManyFits:
+    def fit(self, group: int) -> _Fit | None: ...
 
 @final
 class Gatherer:

@@ -16,7 +16,7 @@ use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
 
 use super::e_step::WIDE;
-use super::layout::{BLOCK, Buffer, Layout, STRIDE};
+use super::layout::{self, BLOCK, Buffer, Layout, STRIDE};
 use super::moments::{self, SCRATCH, Sums};
 use super::simd::{Dispatch, Machine, Real, Words};
 use crate::{Error, memory};
@@ -128,9 +128,9 @@ impl<T: Dispatch> Passes<T> {
         Passes::new(self.machine, self.pool.clone())
     }
 
-    /// Runs `f` on the thread pool.
-    pub(crate) fn install<A: Send>(&self, f: impl FnOnce() -> A + Send) -> A {
-        self.pool.install(f)
+    /// Makes a layout of rows of this shape, as [`layout::make`].
+    pub(crate) fn make_layout<A: Send>(&self, shape: (usize, usize), make: impl FnOnce() -> A + Send) -> A {
+        layout::make(&self.pool, shape, make)
     }
 
     /// Sizes the workspace and clears the sums.
