@@ -120,6 +120,7 @@ pub fn precisions<'a>(
     shift::check_weights(data, engine.precision(precision))?;
     let shift = shift::of_precisions(mixture, data.precision(), precision);
     if let Data::Host(rows) = data
+        && !rows.has_missing()
         && let Some(found) = engine.evaluate_few(rows, precision, &shift, mixture, &mut want)?
     {
         return Ok(found);

@@ -47,6 +47,7 @@ pub mod init;
 mod labels_icl;
 mod likelihood;
 pub mod memory;
+mod missing;
 pub mod noise;
 mod online;
 mod outliers;
