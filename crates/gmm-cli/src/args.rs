@@ -11,11 +11,13 @@ use gmm_data::{Decimal, Format, ReadOptions, Separator};
 use gmm_host::{Device, MAX_THREADS};
 use gmm_model::{CovarianceType, Criterion, Precision, shown};
 
+use crate::missing::Missing;
 use crate::output::{self, Console};
 use crate::progress::ProgressMode;
 use crate::{
-    adapt, add, bench, bootstrap, classify, completions, convert, distance, doctor, exit, fit, generate, loglik, man,
-    matmul, maximise, mcmc, merge, outliers, pass, plot, predict, regress, sample, score, select, show, split,
+    adapt, add, bench, bootstrap, classify, completions, convert, distance, doctor, exit, fit, generate, impute,
+    loglik, man, matmul, maximise, mcmc, merge, outliers, pass, plot, predict, regress, sample, score, select, show,
+    split,
 };
 
 const EXAMPLES: &str = "\
@@ -69,6 +71,7 @@ pub(crate) enum Command {
     Mcmc(mcmc::McmcArgs),
     Classify(classify::ClassifyArgs),
     Regress(regress::RegressArgs),
+    Impute(impute::ImputeArgs),
     Outliers(outliers::OutliersArgs),
     Matmul(matmul::MatmulArgs),
     Sample(sample::SampleArgs),
@@ -101,7 +104,7 @@ pub(crate) struct InputArgs {
 impl InputArgs {
     /// What the rows are read from.
     pub(crate) fn source(&self) -> Source<'_> {
-        Source { inputs: &self.inputs, table: &self.table }
+        Source { inputs: &self.inputs, table: &self.table, missing: Missing::Refused }
     }
 }
 
@@ -118,7 +121,7 @@ pub(crate) struct OneInputArgs {
 impl OneInputArgs {
     /// What the rows are read from.
     pub(crate) fn source(&self) -> Source<'_> {
-        Source { inputs: std::slice::from_ref(&self.input), table: &self.table }
+        Source { inputs: std::slice::from_ref(&self.input), table: &self.table, missing: Missing::Refused }
     }
 }
 
@@ -135,7 +138,7 @@ pub(crate) struct DataArgs {
 impl DataArgs {
     /// What the rows are read from, if rows were given.
     pub(crate) fn source(&self) -> Option<Source<'_>> {
-        (!self.data.is_empty()).then_some(Source { inputs: &self.data, table: &self.table })
+        (!self.data.is_empty()).then_some(Source { inputs: &self.data, table: &self.table, missing: Missing::Refused })
     }
 }
 
@@ -144,12 +147,19 @@ impl DataArgs {
 pub(crate) struct Source<'a> {
     inputs: &'a [PathBuf],
     table: &'a TableArgs,
+    /// What is done with missing values.
+    pub(crate) missing: Missing,
 }
 
 impl Source<'_> {
     /// How the rows are read.
     pub(crate) fn options(self) -> ReadOptions {
-        self.table.options()
+        ReadOptions { missing: self.missing.is_read(), ..self.table.options() }
+    }
+
+    /// The same rows, of a command with the option `--missing`.
+    pub(crate) const fn with_missing(self, missing: Missing) -> Self {
+        Self { missing, ..self }
     }
 
     /// The value of `--memory`.

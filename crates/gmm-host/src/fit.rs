@@ -295,7 +295,7 @@ fn fit_data(
     let stored = engine.precision(precision).name();
     let summary = FitSummary {
         lower_bound,
-        rules: options.rule.lines(&rule),
+        rules: options.rule.lines(&rule).into_iter().chain(missing::line(data)).collect(),
         ..summary(&best, &evaluation, all_rows, (options, &rule.m_step), (engine.name(), stored.to_owned()))
     };
     let EmRun { mixture, posterior, noise, tuning, .. } = best;

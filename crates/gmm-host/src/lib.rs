@@ -43,6 +43,7 @@ pub mod evaluate;
 mod fast;
 mod fit;
 mod hold;
+pub mod impute;
 pub mod init;
 mod labels_icl;
 mod likelihood;

@@ -9,7 +9,7 @@
 
 mod available;
 mod few;
-mod patterns;
+pub(crate) mod patterns;
 mod seeding;
 
 use std::sync::Arc;
@@ -38,6 +38,13 @@ pub(crate) fn without_unobserved(data: Data<'_>) -> Result<Option<(Dataset, usiz
     }
     let weights = (0..observed.len()).map(|row| if observed[row] { data.weight(row) } else { 0.0 }).collect();
     Ok(Some((data.clone().with_weights(weights)?, left_out)))
+}
+
+/// The line of a fit's record about missing values.
+pub(crate) fn line(data: Data<'_>) -> Option<String> {
+    let Data::Host(data) = data else { return None };
+    let (missing, all) = (data.n_missing(), data.n_rows() * data.n_features());
+    (missing > 0).then(|| format!("{missing} of {all} values missing at random"))
 }
 
 /// Checks what a fit of rows with missing values needs.

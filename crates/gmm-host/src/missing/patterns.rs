@@ -38,10 +38,7 @@ pub(super) fn of_data(
     shift: &[f64],
     load: &LoadComplete<'_>,
 ) -> Result<(Vec<PatternRows>, Vec<usize>), Error> {
-    let (groups, unobserved) = match data.rows() {
-        Matrix::F32(a) => grouped(a.as_slice().expect("row-major"), shift.len(), |v| v.is_nan()),
-        Matrix::F64(a) => grouped(a.as_slice().expect("row-major"), shift.len(), |v| v.is_nan()),
-    };
+    let (groups, unobserved) = of_rows(data.rows());
     let make = |(observed, rows): (Vec<usize>, Vec<usize>)| {
         let weights: Option<Vec<f64>> = data.weights().map(|all| rows.iter().map(|&row| all[row]).collect());
         // An engine refuses rows of which none counts.
@@ -64,7 +61,16 @@ pub(super) fn of_data(
 }
 
 /// Observed columns and rows of a pattern.
-type Group = (Vec<usize>, Vec<usize>);
+pub(crate) type Group = (Vec<usize>, Vec<usize>);
+
+/// The patterns in the order of their first rows, and the rows in which nothing is observed.
+pub(crate) fn of_rows(rows: &Matrix) -> (Vec<Group>, Vec<usize>) {
+    let d = rows.dim().1;
+    match rows {
+        Matrix::F32(a) => grouped(a.as_slice().expect("row-major"), d, f32::is_nan),
+        Matrix::F64(a) => grouped(a.as_slice().expect("row-major"), d, f64::is_nan),
+    }
+}
 
 fn grouped<T: Copy>(values: &[T], d: usize, is_nan: impl Fn(T) -> bool) -> (Vec<Group>, Vec<usize>) {
     let mut known: HashMap<Box<[u64]>, usize> = HashMap::new();

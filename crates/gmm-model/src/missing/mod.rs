@@ -17,5 +17,7 @@
 
 mod completion;
 pub mod reference;
+mod rubin;
 
 pub use completion::Completion;
+pub use rubin::Pooled;
