@@ -95,9 +95,17 @@ impl<'a> Data<'a> {
     /// [`Error::Missing`] if values are missing. None else for rows on the host. [`Error::Data`] with the first row and column that is NaN or infinite;
     /// [`Error::Memory`]; [`Error::Device`].
     pub fn walk(self, see: &mut dyn FnMut(usize, ArrayView2<'_, f64>)) -> Result<(), Error> {
+        self.refuse_missing("this computation")?;
+        self.walk_with_holes(see)
+    }
+
+    /// As [`walk`](Self::walk); missing values are NaN.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn walk_with_holes(self, see: &mut dyn FnMut(usize, ArrayView2<'_, f64>)) -> Result<(), Error> {
         /// Number of values converted to f64 at a time.
         const PIECE: usize = 1 << 16;
-        self.refuse_missing("this computation")?;
         match self {
             Self::Host(data) => match data.rows() {
                 Matrix::F64(a) => see(0, a.view()),
