@@ -139,9 +139,8 @@ fn pooled(draws: &[Vec<(f64, f64)>], names: Option<&[String]>) -> anyhow::Result
         let (means, variances): (Vec<f64>, Vec<f64>) = draws.iter().map(|draw| draw[column]).unzip();
         let pooled = Pooled::of(&means, &variances)?;
         let name = names.map_or_else(|| column.to_string(), |names| gmm_model::shown(&names[column]).into_owned());
-        let numbers = [pooled.estimate, pooled.variance().sqrt(), pooled.missing_information()].map(render::short);
-        let [mean, error, missing] = numbers;
-        lines.push([name, mean, error, missing]);
+        let [mean, error] = [pooled.estimate, pooled.variance().sqrt()].map(render::short);
+        lines.push([name, mean, error, format!("{:.3}", pooled.missing_information())]);
     }
     let width = |i: usize| lines.iter().map(|line| line[i].chars().count()).max().unwrap_or(0);
     let widths = [width(0), width(1), width(2), width(3)];

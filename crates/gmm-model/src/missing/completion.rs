@@ -248,7 +248,9 @@ fn regressions<'a>(
         let start = coefficients.len();
         for &row in missing {
             let from = coefficients.len();
-            coefficients.extend(observed.iter().map(|&column| a[[row, column]]));
+            let entries = a.row(row);
+            let entries = entries.as_slice().expect("row-major");
+            coefficients.extend(observed.iter().map(|&column| entries[column]));
             factor.solve_lower(&mut coefficients[from..]);
         }
         let y = &coefficients[start..];
