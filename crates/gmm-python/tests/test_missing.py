@@ -8,7 +8,7 @@ from sklearn.utils.estimator_checks import check_estimator, parametrize_with_che
 
 import gmm_rs
 from gmm_rs.datasets import make_gmm
-from gmm_rs.exceptions import DataError, ParameterError
+from gmm_rs.exceptions import DataError, DataWarning, ParameterError
 from gmm_rs.imputation import GaussianMixtureImputer, pool
 from gmm_rs.mixture import GaussianMixture
 
@@ -63,7 +63,8 @@ def test_fits_with_holes_find_the_components(kind):
 def test_densities_are_those_of_the_observed_values():
     X = holes(rows()[0], 0.4)
     X[5] = np.nan
-    model = mixture().fit(X)
+    with pytest.warns(DataWarning, match="no observed value"):
+        model = mixture().fit(X)
     log_prob = model.score_samples(X)
     assert log_prob[5] == 0.0
     for i in range(40):

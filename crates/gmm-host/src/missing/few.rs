@@ -1,9 +1,9 @@
 //! The few rows of a rare pattern, in `f64` on the host: with thousands of patterns, starting a pass of an engine for each
 //! would take most of the time.
 
-use gmm_model::reference::{argmax, log_sum_exp};
+use gmm_model::reference::log_sum_exp;
 use gmm_model::{CovarianceType, Factors, Mixture, Statistics, packed_len};
-use ndarray::{Array2, ArrayView1, Axis};
+use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
 
 use crate::{EvaluateOptions, Evaluation};
 
@@ -32,7 +32,12 @@ impl FewRows {
         Self { rows: self.rows.select(Axis(0), rows), weights }
     }
 
-    fn weight(&self, row: usize) -> f64 {
+    /// `(n, o)`.
+    pub(super) fn rows(&self) -> ArrayView2<'_, f64> {
+        self.rows.view()
+    }
+
+    pub(super) fn weight(&self, row: usize) -> f64 {
         self.weights.as_ref().map_or(1.0, |weights| weights[row])
     }
 
@@ -56,24 +61,11 @@ impl FewRows {
     /// As [`Evaluate::evaluate`](crate::Evaluate::evaluate), of a mixture of `o` columns.
     pub(super) fn evaluate(&self, mixture: &Mixture, mut want: EvaluateOptions<'_>) -> Evaluation {
         let mut out = Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 };
-        let (k, constants) = (mixture.n_components(), constants(mixture));
+        let constants = constants(mixture);
         let mut work = Row::new(mixture);
         for (i, x) in self.rows.outer_iter().enumerate() {
             let (w, log_density) = (self.weight(i), work.posterior(mixture, &constants, x));
-            if w > 0.0 {
-                out.log_likelihood += w * log_density;
-                out.entropy -= w * work.r.iter().filter(|r| **r > 0.0).map(|r| r * r.ln()).sum::<f64>();
-                out.total_weight += w;
-            }
-            if let Some(slot) = &mut want.log_densities {
-                slot[i] = log_density;
-            }
-            if let Some(slot) = &mut want.responsibilities {
-                slot[i * k..][..k].copy_from_slice(&work.r);
-            }
-            if let Some(slot) = &mut want.labels {
-                slot[i] = argmax(ArrayView1::from(&work.r)) as u32;
-            }
+            self.deliver(i, (w, log_density), &work.r, &mut out, &mut want);
         }
         out
     }
@@ -99,6 +91,7 @@ impl Row {
             z.iter_mut().zip(x.iter().zip(mean)).for_each(|(z, (x, mean))| *z = x - mean);
             self.y.copy_from_slice(z);
             match mixture.factors() {
+                // For completeness: `lanes` has these.
                 Factors::Full(all) => all[c].solve_lower(&mut self.y),
                 Factors::Tied(one) => one.solve_lower(&mut self.y),
                 Factors::Diag(sd) => self.y.iter_mut().zip(sd.row(c)).for_each(|(y, sd)| *y /= sd),

@@ -1,7 +1,7 @@
 //! Rows with missing values on any engine: one pass per pattern over its observed columns.
 //!
 //! Rows are grouped by pattern (the set of observed columns) once, when they are loaded. A pattern of many rows is loaded
-//! into the engine as complete rows of its observed columns; a pattern of few rows stays on the host ([`few`]). A pass of EM
+//! into the engine as complete rows of its observed columns; a pattern of few rows stays on the host ([`few`], [`lanes`]). A pass of EM
 //! makes, for each pattern, a pass under the marginal mixture, and a [`Completion`] turns its statistics into those of all
 //! columns. So the cost beside the passes is that of the factors of each pattern, and no row is touched twice.
 //!
@@ -9,6 +9,7 @@
 
 mod available;
 mod few;
+mod lanes;
 pub(crate) mod patterns;
 mod seeding;
 
@@ -22,6 +23,7 @@ use rayon::prelude::*;
 use crate::engine::{ComponentColumns, Evaluate, Passes, check_features};
 use crate::{Data, Error, EvaluateOptions, Evaluation, FillResponsibilities, FitOptions, Init, Resident, memory};
 use available::Available;
+use lanes::{Lanes, Workspace};
 use patterns::{PatternRows, shares};
 
 /// The data with weight 0 for rows that have no observed value, and the number of such rows that had another weight; `None`
@@ -147,12 +149,22 @@ impl HoledRows {
         check_features(self.shift.len(), mixture.n_features())?;
         let kind = mixture.covariance_type();
         let zero = || Statistics::zero(kind, mixture.means().to_owned());
-        let bytes = 8 * zero().second.len();
+        let lanes = Lanes::new(mixture);
+        let bytes =
+            8 * (zero().second.len() + CovarianceType::Full.second_len(mixture.n_components(), self.shift.len()));
         let all = self.each(bytes, |share| {
             let mut total = zero();
+            let mut few = lanes.as_ref().map(|lanes| (lanes, lanes.zero(), Workspace::default()));
             for pattern in share {
+                if let (Some((lanes, sums, work)), Some(rows)) = (&mut few, pattern.few()) {
+                    lanes.add(pattern.columns(), rows, sums, work)?;
+                    continue;
+                }
                 let completion = Completion::new(mixture, pattern.observed())?;
                 completion.add(&run(pattern, completion.marginal())?, &mut total);
+            }
+            if let Some((lanes, sums, _)) = &few {
+                lanes.add_to(sums, &mut total);
             }
             Ok(total)
         })?;
@@ -232,6 +244,8 @@ impl Evaluate for HoledRows {
         check_features(self.shift.len(), mixture.n_features())?;
         let mut total = self.evaluate_unobserved(mixture, &mut want);
         let wants_rows = want.log_densities.is_some() || want.responsibilities.is_some() || want.labels.is_some();
+        let lanes = Lanes::new(mixture);
+        let mixture = (mixture, lanes.as_ref());
         let nothing = Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 };
         let all = if wants_rows {
             // The outputs of a pattern are scattered over those of all rows.
@@ -257,10 +271,11 @@ impl Evaluate for HoledRows {
         for mixture in mixtures {
             check_features(self.shift.len(), mixture.n_features())?;
         }
+        let lanes: Vec<_> = mixtures.iter().map(|mixture| (mixture, Lanes::new(mixture))).collect();
         let all = self.each(8 * mixtures.len(), |share| {
             let mut sums = vec![0.0; mixtures.len()];
             for pattern in share {
-                let of_pattern = pattern.log_likelihoods(mixtures)?;
+                let of_pattern = pattern.log_likelihoods(&lanes)?;
                 sums.iter_mut().zip(of_pattern).for_each(|(sum, v)| *sum += v);
             }
             Ok(sums)

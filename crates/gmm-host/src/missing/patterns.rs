@@ -7,16 +7,21 @@ use ndarray::Array2;
 
 use super::LoadComplete;
 use super::few::FewRows;
+use super::lanes::{Lanes, Workspace};
 use crate::{Error, EvaluateOptions, Evaluation, Resident};
 
-/// Patterns with fewer rows stay on the host. An engine's pass over so few rows costs about as much as one over this many,
-/// since it computes several rows at once, and has to be started.
-const FEW: usize = 24;
+/// Patterns with fewer rows than this stay on the host. The factors of a pattern cost an engine as much as some rows per
+/// column: it makes them one component after another, and copies them.
+const fn few(d: usize) -> usize {
+    24 + 8 * d
+}
 
 /// The rows of one pattern.
 pub(super) struct PatternRows {
     /// Observed columns, ascending; at least one.
     observed: Vec<usize>,
+    /// Missing columns, ascending.
+    missing: Vec<usize>,
     /// Indices of the rows, ascending except in samples.
     rows: Vec<usize>,
     held: Held,
@@ -44,7 +49,7 @@ pub(super) fn of_data(
         // An engine refuses rows of which none counts.
         let counts = weights.as_ref().is_none_or(|weights| weights.iter().any(|w| *w > 0.0));
         let values = gathered(data.rows(), &rows, &observed);
-        let held = if rows.len() < FEW || !counts {
+        let held = if rows.len() < few(shift.len()) || !counts {
             Held::Host(FewRows::new(values.to_f64(), weights))
         } else {
             let own: Vec<f64> = observed.iter().map(|&j| shift[j]).collect();
@@ -55,7 +60,8 @@ pub(super) fn of_data(
             };
             Held::Engine(load(&complete, &own)?)
         };
-        Ok(PatternRows { observed, rows, held })
+        let missing = (0..shift.len()).filter(|j| observed.binary_search(j).is_err()).collect();
+        Ok(PatternRows { observed, missing, rows, held })
     };
     Ok((groups.into_iter().map(make).collect::<Result<_, Error>>()?, unobserved))
 }
@@ -141,7 +147,8 @@ pub(super) fn sampled(
             Held::Engine(rows) => Held::Engine(rows.sample(&inner, weights.as_deref())?),
             Held::Host(rows) => Held::Host(rows.sample(&inner, weights)),
         };
-        patterns.push(PatternRows { observed: pattern.observed.clone(), rows: own, held });
+        let (observed, missing) = (pattern.observed.clone(), pattern.missing.clone());
+        patterns.push(PatternRows { observed, missing, rows: own, held });
     }
     Ok((patterns, unobserved))
 }
@@ -169,6 +176,19 @@ pub(super) fn shares(patterns: Vec<PatternRows>, d: usize) -> Vec<Vec<PatternRow
 impl PatternRows {
     pub(super) fn observed(&self) -> &[usize] {
         &self.observed
+    }
+
+    /// Observed and missing columns.
+    pub(super) fn columns(&self) -> (&[usize], &[usize]) {
+        (&self.observed, &self.missing)
+    }
+
+    /// The rows, if there are only a few.
+    pub(super) const fn few(&self) -> Option<&FewRows> {
+        match &self.held {
+            Held::Host(rows) => Some(rows),
+            Held::Engine(_) => None,
+        }
     }
 
     /// [`Passes::hold_about`](crate::Passes::hold_about), with a shift of all columns.
@@ -200,27 +220,34 @@ impl PatternRows {
         Ok(if is_complete { mixture.clone() } else { mixture.marginal(&self.observed)? })
     }
 
-    fn evaluate(&mut self, marginal: &Mixture, want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
+    /// Evaluates a mixture of all columns; `lanes` are its.
+    fn evaluate(
+        &mut self,
+        (mixture, lanes): (&Mixture, Option<&Lanes>),
+        want: EvaluateOptions<'_>,
+    ) -> Result<Evaluation, Error> {
+        if let (Some(lanes), Held::Host(rows)) = (lanes, &self.held) {
+            return Ok(lanes.evaluate(&self.observed, rows, want, &mut Workspace::default())?);
+        }
+        let marginal = self.marginal(mixture)?;
         match &mut self.held {
-            Held::Engine(rows) => rows.evaluate(marginal, want),
-            Held::Host(rows) => Ok(rows.evaluate(marginal, want)),
+            Held::Engine(rows) => rows.evaluate(&marginal, want),
+            Held::Host(rows) => Ok(rows.evaluate(&marginal, want)),
         }
     }
 
     /// The totals under a mixture of all columns.
-    pub(super) fn totals(&mut self, mixture: &Mixture) -> Result<Evaluation, Error> {
-        let marginal = self.marginal(mixture)?;
-        self.evaluate(&marginal, EvaluateOptions::default())
+    pub(super) fn totals(&mut self, mixture: (&Mixture, Option<&Lanes>)) -> Result<Evaluation, Error> {
+        self.evaluate(mixture, EvaluateOptions::default())
     }
 
     /// Evaluates a mixture of all columns, and writes the outputs to those of all rows.
     pub(super) fn evaluate_into(
         &mut self,
-        mixture: &Mixture,
+        mixture: (&Mixture, Option<&Lanes>),
         want: &mut EvaluateOptions<'_>,
     ) -> Result<Evaluation, Error> {
-        let (n, k) = (self.rows.len(), mixture.n_components());
-        let marginal = self.marginal(mixture)?;
+        let (n, k) = (self.rows.len(), mixture.0.n_components());
         let mut densities = want.log_densities.as_ref().map(|_| vec![0.0; n]);
         let mut responsibilities = want.responsibilities.as_ref().map(|_| vec![0.0; n * k]);
         let mut labels = want.labels.as_ref().map(|_| vec![0; n]);
@@ -229,7 +256,7 @@ impl PatternRows {
             responsibilities: responsibilities.as_deref_mut(),
             labels: labels.as_deref_mut(),
         };
-        let found = self.evaluate(&marginal, own)?;
+        let found = self.evaluate(mixture, own)?;
         if let (Some(out), Some(own)) = (&mut want.log_densities, densities) {
             self.rows.iter().zip(own).for_each(|(&row, v)| out[row] = v);
         }
@@ -244,13 +271,17 @@ impl PatternRows {
     }
 
     /// Σ w ln p under each mixture of all columns.
-    pub(super) fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
-        let marginals = mixtures.iter().map(|mixture| self.marginal(mixture)).collect::<Result<Vec<_>, _>>()?;
+    pub(super) fn log_likelihoods(&mut self, mixtures: &[(&Mixture, Option<Lanes>)]) -> Result<Vec<f64>, Error> {
+        if self.few().is_some() {
+            let value = |(mixture, lanes): &(&Mixture, Option<Lanes>)| {
+                self.totals((*mixture, lanes.as_ref())).map(|totals| totals.log_likelihood)
+            };
+            return mixtures.iter().map(value).collect();
+        }
+        let marginals = mixtures.iter().map(|(mixture, _)| self.marginal(mixture)).collect::<Result<Vec<_>, _>>()?;
         match &mut self.held {
             Held::Engine(rows) => rows.log_likelihoods(&marginals),
-            Held::Host(rows) => {
-                Ok(marginals.iter().map(|m| rows.evaluate(m, EvaluateOptions::default()).log_likelihood).collect())
-            }
+            Held::Host(_) => unreachable!("evaluated above"),
         }
     }
 }

@@ -35,6 +35,7 @@ class GaussianMixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimat
     precision: _Precision | Literal["fast"] | None
     n_jobs: int | None
     init_rows: int | None
+    missing: str
 
     mixture_: GaussianMixture
     n_iter_: int
