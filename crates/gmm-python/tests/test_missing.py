@@ -45,7 +45,7 @@ def test_scikit_learns_checks(estimator, check):
 
 def test_the_default_refuses_nan():
     X = holes(rows()[0])
-    with pytest.raises(DataError, match="is NaN"):
+    with pytest.raises(DataError, match="is NaN.*missing='em' or missing='drop'"):
         mixture(missing="error").fit(X)
     with pytest.raises(ValueError, match="missing"):
         mixture(missing="median").fit(X)

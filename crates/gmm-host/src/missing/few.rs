@@ -1,7 +1,7 @@
 //! The few rows of a rare pattern, in `f64` on the host: with thousands of patterns, starting a pass of an engine for each
 //! would take most of the time.
 
-use gmm_model::reference::log_sum_exp;
+use gmm_model::reference::{argmax, log_sum_exp};
 use gmm_model::{CovarianceType, Factors, Mixture, Statistics, packed_len};
 use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
 
@@ -39,6 +39,31 @@ impl FewRows {
 
     pub(super) fn weight(&self, row: usize) -> f64 {
         self.weights.as_ref().map_or(1.0, |weights| weights[row])
+    }
+
+    /// Writes and adds what is wanted of row `i`, of weight and log density `(w, log_density)` and responsibilities `r`.
+    pub(super) fn deliver(
+        &self,
+        i: usize,
+        (w, log_density): (f64, f64),
+        r: &[f64],
+        out: &mut Evaluation,
+        want: &mut EvaluateOptions<'_>,
+    ) {
+        if w > 0.0 {
+            out.log_likelihood += w * log_density;
+            out.entropy -= w * r.iter().filter(|r| **r > 0.0).map(|r| r * r.ln()).sum::<f64>();
+            out.total_weight += w;
+        }
+        if let Some(slot) = &mut want.log_densities {
+            slot[i] = log_density;
+        }
+        if let Some(slot) = &mut want.responsibilities {
+            slot[i * r.len()..][..r.len()].copy_from_slice(r);
+        }
+        if let Some(slot) = &mut want.labels {
+            slot[i] = argmax(ArrayView1::from(r)) as u32;
+        }
     }
 
     /// Statistics about the means of a mixture of `o` columns.

@@ -4,7 +4,7 @@
 //! `(i, j)` of all `k` components is contiguous, so that every operation is a loop over components. With `Σ_oo = L Lᵀ` and
 //! `Y = L⁻¹ Σ_om`, the missing part of a row is `Yᵀ (L⁻¹ z_o)` and its covariance `Σ_mm − Yᵀ Y`: nothing is solved twice.
 
-use gmm_model::reference::{argmax, log_sum_exp};
+use gmm_model::reference::log_sum_exp;
 use gmm_model::{CovarianceType, Mixture, ModelError, Statistics, packed_index, packed_len};
 use ndarray::ArrayView1;
 
@@ -330,31 +330,4 @@ fn substitute(row: &[f64], done: &[f64], at: &mut [f64]) {
         subtract_product(at, l, y);
     }
     scale(at, &row[row.len() - k..]);
-}
-
-/// Writes and adds what is wanted of row `i`.
-impl FewRows {
-    pub(super) fn deliver(
-        &self,
-        i: usize,
-        (w, log_density): (f64, f64),
-        r: &[f64],
-        out: &mut Evaluation,
-        want: &mut EvaluateOptions<'_>,
-    ) {
-        if w > 0.0 {
-            out.log_likelihood += w * log_density;
-            out.entropy -= w * r.iter().filter(|r| **r > 0.0).map(|r| r * r.ln()).sum::<f64>();
-            out.total_weight += w;
-        }
-        if let Some(slot) = &mut want.log_densities {
-            slot[i] = log_density;
-        }
-        if let Some(slot) = &mut want.responsibilities {
-            slot[i * r.len()..][..r.len()].copy_from_slice(r);
-        }
-        if let Some(slot) = &mut want.labels {
-            slot[i] = argmax(ArrayView1::from(r)) as u32;
-        }
-    }
 }

@@ -1,5 +1,6 @@
 """Missing values of `GaussianMixture`: rows that are left out, and imputation."""
 
+import contextlib
 import copy
 
 import numpy as np
@@ -11,6 +12,18 @@ from gmm_rs._place import place
 from gmm_rs.exceptions import DataError, ParameterError
 
 _HOW = ("mean", "mode", "draw")
+
+
+@contextlib.contextmanager
+def named(model):
+    """Name the choice in an error about a missing value, if the model has not made it."""
+    try:
+        yield
+    except DataError as error:
+        text = str(error)
+        if model.missing != "error" or not (" is NaN:" in text or ": missing value" in text):
+            raise
+        raise type(error)(f"{text}, or use missing='em' or missing='drop'") from None
 
 
 def complete(rows, weights, labels):

@@ -405,11 +405,12 @@ class GaussianMixture(Mixture):
         return _inputs.like(X, _bridge.labels(self, rows))
 
     def _fit(self, X, y, sample_weight):
-        rows = _inputs.rows(self, X, reset=True, ensure_min_samples=2)
-        weights, labels = _inputs.weights(sample_weight, rows), _bridge.labels_of(self, y, rows.shape[0])
-        if self.missing == "drop":
-            rows, weights, labels = _missing.complete(rows, weights, labels)
-        self.engine_ = _bridge.fit(self, rows, weights, labels)
+        with _missing.named(self):
+            rows = _inputs.rows(self, X, reset=True, ensure_min_samples=2)
+            weights, labels = _inputs.weights(sample_weight, rows), _bridge.labels_of(self, y, rows.shape[0])
+            if self.missing == "drop":
+                rows, weights, labels = _missing.complete(rows, weights, labels)
+            self.engine_ = _bridge.fit(self, rows, weights, labels)
         _bridge.as_given(self, X)
         return rows
 
