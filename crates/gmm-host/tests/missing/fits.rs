@@ -1,3 +1,5 @@
+//! Fits: maximum likelihood for one component, published estimates, monotone likelihoods, and what is refused.
+
 use gmm_host::{CpuEngine, Error, Fit, FitOptions, FitRule, Init, Likelihood, Prior, Warning, evaluate, fit};
 use gmm_model::{Covariances, DataError, SyntheticOptions, m_step, sample, synthetic};
 use ndarray::{Array1, array};

@@ -1,3 +1,5 @@
+//! Passes and evaluations against the naive reference, for every kind, precision and share of holes.
+
 use gmm_host::{CpuEngine, Engine, EvaluateOptions, ReferenceEngine, shift};
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Completion of the statistics of a pattern, the naive reference, and Rubin's rules.
+
 use gmm_model::missing::{Completion, Pooled, reference as naive};
 use gmm_model::{Conditional, DataError, Dataset, Statistics};
 use ndarray::array;
