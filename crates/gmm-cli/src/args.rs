@@ -11,11 +11,13 @@ use gmm_data::{Decimal, Format, ReadOptions, Separator};
 use gmm_host::{Device, MAX_THREADS};
 use gmm_model::{CovarianceType, Criterion, Precision, shown};
 
+use crate::missing::Missing;
 use crate::output::{self, Console};
 use crate::progress::ProgressMode;
 use crate::{
-    adapt, add, bench, bootstrap, classify, completions, convert, distance, doctor, exit, fit, generate, loglik, man,
-    matmul, maximise, mcmc, merge, outliers, pass, plot, predict, regress, sample, score, select, show, split,
+    adapt, add, bench, bootstrap, classify, completions, convert, distance, doctor, exit, fit, generate, impute,
+    loglik, man, matmul, maximise, mcmc, merge, outliers, pass, plot, predict, regress, sample, score, select, show,
+    split,
 };
 
 const EXAMPLES: &str = "\
@@ -69,6 +71,7 @@ pub(crate) enum Command {
     Mcmc(mcmc::McmcArgs),
     Classify(classify::ClassifyArgs),
     Regress(regress::RegressArgs),
+    Impute(impute::ImputeArgs),
     Outliers(outliers::OutliersArgs),
     Matmul(matmul::MatmulArgs),
     Sample(sample::SampleArgs),
@@ -146,11 +149,13 @@ pub(crate) struct Source<'a> {
     table: &'a TableArgs,
     /// A column that is not one of the rows, unless it is selected.
     without: Option<&'a str>,
+    /// What is done with missing values.
+    pub(crate) missing: Missing,
 }
 
 impl<'a> Source<'a> {
     const fn new(inputs: &'a [PathBuf], table: &'a TableArgs) -> Self {
-        Self { inputs, table, without: None }
+        Self { inputs, table, without: None, missing: Missing::Refused }
     }
 
     /// The same tables without a column, an entry of [`ReadOptions::columns`], if none are selected.
@@ -165,7 +170,12 @@ impl<'a> Source<'a> {
         if let Some(column) = self.without.filter(|_| options.columns.as_ref().is_none_or(only_excludes)) {
             options.columns.get_or_insert_default().push(format!("!{column}"));
         }
-        options
+        ReadOptions { missing: self.missing.is_read(), ..options }
+    }
+
+    /// The same rows, of a command with the option `--missing`.
+    pub(crate) const fn with_missing(self, missing: Missing) -> Self {
+        Self { missing, ..self }
     }
 
     /// The value of `--memory`.

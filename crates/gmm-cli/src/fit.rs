@@ -24,6 +24,7 @@ use crate::checkpoint::{Basis, Checkpoint, FitRecord, Saved};
 use crate::exit::{self, Failure};
 use crate::input;
 use crate::interrupt::{self, Hold};
+use crate::missing::{self, MissingArgs};
 use crate::opening::{self, Opening};
 use crate::output::{self, Console, is_stdio};
 use crate::progress::{Progress, RowSize};
@@ -49,6 +50,7 @@ Examples:
   gmm fit rows.csv -k 3 --labels class                     rows with a class from 0 keep it, -1 is unknown
   gmm fit rows.csv -k 20 --bayes dp                        as many of 20 components as the data need
   gmm fit rows.csv -k 3 --noise                            rows far from all components are noise
+  gmm fit survey.csv -k 4 --missing em                     a value is missing here and there
   gmm fit new.csv --init model.json --fix-means all        only weights and covariances change
   gmm fit sales.csv -k 2 --by store -o models.json         a fit for each value of a column";
 
@@ -72,6 +74,8 @@ pub(crate) struct FitArgs {
     em: EmArgs,
     #[command(flatten)]
     engine: EngineArgs,
+    #[command(flatten)]
+    missing: MissingArgs,
     /// Column of row weights: a row of weight 2 counts twice
     #[arg(long, value_name = "COLUMN")]
     weights: Option<String>,
@@ -135,8 +139,11 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     let work = |shape, precision| Work::fit(shape, precision, &plain);
     let opening = Opening::begin(&engine_args, args.input.source().memory(), &args.input.source().files()?, &work);
     let column = saved.as_ref().map_or(&args.labels, |saved| &saved.basis.fit.labels).clone();
-    let (data, labels) =
-        input::labelled_rows(args.input.source(), args.weights.as_deref(), column.as_deref(), console)?;
+    let source = args.input.source().with_missing(args.missing.missing);
+    let (data, labels) = input::labelled_rows(source, args.weights.as_deref(), column.as_deref(), console)?;
+    if args.online.online && data.has_missing() {
+        return Err(gmm_host::Error::Missing { what: "--online" }.into());
+    }
     let rule = args.rule.with_prior(prior.as_ref(), options.covariance_type, data.n_features())?;
     if prior.is_some() {
         options.rule.bayes = rule.bayes.options(options.covariance_type)?;
@@ -276,6 +283,8 @@ fn report(
     // Last: if the plot fails, the model has already been written.
     if let Some(path) = &args.plot {
         let names = model.feature_names.as_deref();
+        let complete = missing::complete_rows(data)?;
+        let data = complete.as_ref().unwrap_or(data);
         let source = args.input.source().caption();
         let what = plot::fit::What { names, columns: None, points: None, seed: options.seed, source };
         plot::write(path, &plot::fit::picture(&model, data, &what, console)?, console)?;
@@ -450,7 +459,8 @@ pub(crate) fn named(error: gmm_host::Error, data: &Dataset) -> anyhow::Error {
     use gmm_model::ModelError::{NotPositiveDefinite, Underflow};
     let column = match &error {
         Error::Singular { source: NotPositiveDefinite { column, .. } | Underflow { column, .. }, .. }
-        | Error::Scale { column, .. } => Some(*column),
+        | Error::Scale { column, .. }
+        | Error::Data(gmm_model::DataError::Unobserved { column }) => Some(*column),
         _ => None,
     };
     match column.and_then(|c| data.names().map(|names| names[c].clone())) {

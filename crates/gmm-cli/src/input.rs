@@ -12,6 +12,7 @@ use gmm_model::{DataError, Dataset, Matrix, Precision, shown};
 
 use crate::args::{EngineArgs, Source};
 use crate::exit::Failure;
+use crate::missing::{self, Missing};
 use crate::opening::{self, Opening};
 use crate::output::{Console, is_stdio};
 use crate::size;
@@ -78,13 +79,16 @@ pub(crate) fn rows_with(
         }
     }
     let joined = match known.filter(|_| options.columns.is_none()) {
-        None => gmm_data::read_tables(&files, &options)?,
+        None => gmm_data::read_tables(&files, &options).map_err(|error| source.missing.explain(error))?,
         Some(known) => {
             let all: Vec<String> = known.iter().map(String::as_str).chain(second).map(str::to_owned).collect();
-            read_known(&files, &all, &options)?
+            read_known(&files, &all, &options).map_err(|error| match error.downcast::<FileError>() {
+                Ok(error) => source.missing.explain(error).into(),
+                Err(other) => other,
+            })?
         }
     };
-    let later_parts = joined.later_parts();
+    let mut later_parts = joined.later_parts();
     let JoinedTable { mut table, parts } = joined;
     warn(&table, console);
     let name = source.display();
@@ -100,8 +104,22 @@ pub(crate) fn rows_with(
         let (rest, column) = table.split_last(source.memory()).map_err(|problem| in_table(&name, problem))?;
         (table, row_labels) = (rest, Some(column));
     }
+    if source.missing == Missing::Drop {
+        let n = table.n_rows();
+        let dropped = missing::drop_rows(&mut table, &mut later_parts, [&mut row_weights, &mut row_labels])?;
+        if dropped > 0 {
+            console.tell(&format!("{dropped} of {n} rows have missing values, and were left out"));
+        }
+    }
     let (names, storage) = (table.names.clone(), table.storage);
-    let data = table.into_dataset().map_err(|e| placed(e, &name, &parts, names.as_deref()))?;
+    let data = match source.missing {
+        Missing::Em => table.into_dataset_with_holes(),
+        _ => table.into_dataset(),
+    };
+    let data = data.map_err(|e| placed(e, &name, &parts, names.as_deref(), source.missing))?;
+    if data.has_missing() {
+        console.note(|| holes(&data));
+    }
     let data = match row_weights {
         Some(values) => data.with_weights(values).map_err(|e| {
             let (error, part) = gmm_data::placed(&parts, e);
@@ -139,6 +157,12 @@ fn gather(rows: impl Iterator<Item = Matrix>, memory: Option<u64>) -> Result<Mat
         copy.push(block).map_err(in_copy)?;
     }
     copy.finish().map_err(in_copy)
+}
+
+/// How many values are missing, in one line.
+fn holes(data: &Dataset) -> String {
+    let (missing, all) = (data.n_missing(), data.n_rows() * data.n_features());
+    format!("{missing} of {all} values are missing ({:.1} %)", 100.0 * missing as f64 / all as f64)
 }
 
 /// Bytes of the rows.
@@ -206,14 +230,23 @@ fn read_known(files: &[PathBuf], known: &[String], options: &ReadOptions) -> any
 }
 
 /// Adds the file and the column's name to an error about a value, and makes its row that within the file.
-fn placed(error: DataError, name: &str, parts: &[FilePart], names: Option<&[String]>) -> anyhow::Error {
+fn placed(
+    error: DataError,
+    name: &str,
+    parts: &[FilePart],
+    names: Option<&[String]>,
+    missing: Missing,
+) -> anyhow::Error {
     let (error, part) = gmm_data::placed(parts, error);
     let file = part.map_or(name, |part| &part.path);
     let place = match (&error, names) {
         (DataError::NotFinite { column, .. }, Some(names)) => format!("{file}, column '{}'", shown(&names[*column])),
         _ => file.to_owned(),
     };
-    anyhow::Error::new(error).context(place)
+    match missing.refused(&error, &place) {
+        Some(failure) => failure.into(),
+        None => anyhow::Error::new(error).context(place),
+    }
 }
 
 /// Reads a model of Gaussian components only; `-` is standard input.

@@ -17,6 +17,7 @@ mod exit;
 mod fit;
 mod generate;
 mod groups;
+mod impute;
 mod input;
 mod interrupt;
 mod loglik;
@@ -25,6 +26,7 @@ mod matmul;
 mod maximise;
 mod mcmc;
 mod merge;
+mod missing;
 mod opening;
 mod outliers;
 mod output;
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Command::Mcmc(args) => mcmc::run(args, &console),
         Command::Classify(args) => classify::run(args, &console),
         Command::Regress(args) => regress::run(args, &console),
+        Command::Impute(args) => impute::run(args, &console),
         Command::Outliers(args) => outliers::run(args, &console),
         Command::Matmul(args) => matmul::run(args, &console),
         Command::Sample(args) => sample::run(args, &console),

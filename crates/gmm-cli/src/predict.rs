@@ -12,6 +12,7 @@ use ndarray::Array2;
 
 use crate::args::{EngineArgs, InputArgs};
 use crate::input;
+use crate::missing::MissingArgs;
 use crate::output::{self, Console};
 
 const EXAMPLES: &str = "\
@@ -45,6 +46,8 @@ pub(crate) struct PredictArgs {
     by: Option<String>,
     #[command(flatten)]
     engine: EngineArgs,
+    #[command(flatten)]
+    missing: MissingArgs,
     /// Write to a file: csv, tsv, npy, parquet or arrow [default: csv on standard output]
     #[arg(short, long, value_name = "OUT", default_value = "-", hide_default_value = true)]
     output: PathBuf,
@@ -53,11 +56,12 @@ pub(crate) struct PredictArgs {
 pub(crate) fn run(args: &PredictArgs, console: &Console) -> anyhow::Result<()> {
     output::check_table_path(&args.output)?;
     output::check_apart(&args.output, &input::with_model(&args.input.source().files()?, &args.model))?;
+    args.missing.missing.refuse_drop("the predictions")?;
     if let Some(column) = &args.by {
         return by::run(args, column, console);
     }
-    let (mut model, data, opened) =
-        input::model_rows_and_engine((&args.model, args.input.source()), None, &args.engine, console)?;
+    let source = args.input.source().with_missing(args.missing.missing);
+    let (mut model, data, opened) = input::model_rows_and_engine((&args.model, source), None, &args.engine, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let engine = opened.engine.as_ref();
     // Of a posterior the responsibilities are those of its E-step.
@@ -111,7 +115,7 @@ fn write_proba(
     }
     let head = TableHead { n, d: names.len(), precision: Precision::F64, names: Some(names) };
     gmm_data::write_table_chunks(path, &head, |first, rows| {
-        let chunk = Dataset::new(data.rows().copy_rows(first..first + rows))?;
+        let chunk = Dataset::with_holes(data.rows().copy_rows(first..first + rows))?;
         anyhow::Ok(of(noise::responsibilities(engine, mixture, noise, &chunk, precision)?).into())
     })
 }
@@ -137,7 +141,7 @@ fn labels(
         add(data)?;
     } else {
         for first in (0..n).step_by(at_once) {
-            add(&Dataset::new(data.rows().copy_rows(first..n.min(first + at_once)))?)?;
+            add(&Dataset::with_holes(data.rows().copy_rows(first..n.min(first + at_once)))?)?;
         }
     }
     Ok(labels)

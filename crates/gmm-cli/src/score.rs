@@ -14,6 +14,7 @@ use ndarray::Array1;
 use serde_json::{Value, json};
 
 use crate::args::{self, EngineArgs, InputArgs};
+use crate::missing::{Missing, MissingArgs};
 use crate::output::{self, Console, is_stdio};
 use crate::utterances::{self, ByValue};
 use crate::{input, render};
@@ -63,6 +64,8 @@ pub(crate) struct ScoreArgs {
     top: usize,
     #[command(flatten)]
     engine: EngineArgs,
+    #[command(flatten)]
+    missing: MissingArgs,
     /// Output file of --per-row: csv, tsv, npy, parquet or arrow
     #[arg(short, long, value_name = "OUT", requires = "per_row")]
     output: Option<PathBuf>,
@@ -73,6 +76,10 @@ pub(crate) struct ScoreArgs {
 
 pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
     if let Some(background) = &args.background {
+        if args.missing.missing != Missing::Error {
+            let why = "--missing is not for --background: the ratio needs complete rows";
+            return Err(crate::exit::Failure::Usage(why.to_owned()).into());
+        }
         return ratios(args, background, console);
     }
     let to_stdout = args.per_row && args.output.as_deref().is_none_or(is_stdio);
@@ -84,11 +91,14 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
         output::check_table_path(path)?;
         output::check_apart(path, &input::with_model(&args.input.source().files()?, &args.model))?;
     }
+    if args.per_row {
+        args.missing.missing.refuse_drop("the log densities")?;
+    }
     if let Some(column) = &args.by {
         return by::run(args, column, to_stdout, console);
     }
     let (model, data, opened) = input::model_rows_and_engine(
-        (&args.model, args.input.source()),
+        (&args.model, args.input.source().with_missing(args.missing.missing)),
         args.weights.as_deref(),
         &args.engine,
         console,
@@ -98,6 +108,9 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
     let totals = if args.per_row || model.posterior.is_some() {
         let (densities, totals) = match &model.posterior {
             Some(posterior) => {
+                if data.has_missing() {
+                    return Err(gmm_host::Error::Missing { what: "a posterior predictive density" }.into());
+                }
                 let densities = predictive_log_densities(posterior, &data, args.engine.threads)?;
                 let totals = totals(&densities, &data);
                 (densities, totals)

@@ -20,6 +20,7 @@ use crate::exit::Failure;
 use crate::fit::bayes::BayesArgs;
 use crate::fit::rule::{NoiseArgs, ObjectiveArgs};
 use crate::interrupt::{self, Hold};
+use crate::missing::MissingArgs;
 use crate::opening::{self, Opening};
 use crate::output::{self, Console, is_stdio, paint};
 use crate::progress::{Progress, RowSize};
@@ -74,6 +75,8 @@ pub(crate) struct SelectArgs {
     em: EmArgs,
     #[command(flatten)]
     engine: EngineArgs,
+    #[command(flatten)]
+    missing: MissingArgs,
     /// Column of row weights: a row of weight 2 counts twice
     #[arg(long, value_name = "COLUMN")]
     weights: Option<String>,
@@ -136,7 +139,8 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         fits.map(|options| Work::fit(shape, precision, &options)).fold(Work::default(), Work::and)
     };
     let opening = Opening::begin(&args.engine, args.input.source().memory(), &files, &work);
-    let data = input::rows(args.input.source(), args.weights.as_deref(), console)?;
+    let source = args.input.source().with_missing(args.missing.missing);
+    let data = input::rows(source, args.weights.as_deref(), console)?;
     let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
     let mut options = options.clone();
     if let Some(file) = &prior {

@@ -54,7 +54,7 @@ mod warning;
 mod write;
 
 pub use chunks::{TableHead, rows_at_a_time, write_table_chunks};
-pub use columnar::table_of_batches;
+pub use columnar::{table_of_batches, table_of_batches_with_nulls};
 pub use columns::find_columns;
 pub use draws::{DrawsFile, check_draws_path, write_draws};
 pub use error::{ColumnError, FileError, Location, Problem};

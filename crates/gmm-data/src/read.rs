@@ -37,6 +37,10 @@ pub struct ReadOptions {
     pub decimal: Option<Decimal>,
     /// The format. `None` detects it: by the extension, or for a stream by the first bytes.
     pub format: Option<Format>,
+    /// Whether a missing value (an empty field, a marker such as `NA`, a null) is read as NaN, which
+    /// [`Dataset::with_holes`](gmm_model::Dataset::with_holes) takes for one. Else it is an error. An empty line of text is
+    /// no row.
+    pub missing: bool,
     /// Bytes of memory that the matrix may take. A larger one is written to a temporary file without a name, which is
     /// mapped into memory, in the folder `TMPDIR` or the system's; its values have the same bits. `None` allows half of
     /// the free memory, and all of it if no temporary file can be written. See also
@@ -51,7 +55,8 @@ const BUFFER: usize = 1 << 18;
 /// array.
 ///
 /// The matrix is `f32` if all selected columns are `f32` or `f16`, else `f64`. Values may be NaN or infinite, which
-/// [`Table::into_dataset`] rejects; missing values (empty fields, nulls) are an error here.
+/// [`Table::into_dataset`] rejects; missing values (empty fields, nulls) are an error here, unless
+/// [`ReadOptions::missing`] is set.
 ///
 /// Parquet and Arrow: integers must have an exact `f64` value, decimals are rounded to the nearest `f64`, dictionaries
 /// of numbers are decoded, and lists of equal length become columns `name[0]`, `name[1]`, ... The columns of a pandas

@@ -154,6 +154,19 @@ impl Table {
         }
     }
 
+    /// As [`into_dataset`](Self::into_dataset), where NaN is a missing value:
+    /// [`Dataset::with_holes`](gmm_model::Dataset::with_holes).
+    ///
+    /// # Errors
+    /// [`DataError`] if there are no rows or no columns, or if a value is infinite. Cost: one pass, no copy.
+    pub fn into_dataset_with_holes(self) -> Result<Dataset, DataError> {
+        let data = Dataset::with_holes(self.matrix)?;
+        match self.names {
+            Some(names) => data.with_names(names),
+            None => Ok(data),
+        }
+    }
+
     /// Sets the file's name in this table's warnings.
     pub(crate) fn of(mut self, path: &str) -> Self {
         self.warnings.iter_mut().for_each(|warning| path.clone_into(&mut warning.path));

@@ -63,7 +63,7 @@ impl OwnPasses for Rows {
                 out[i] = log_density;
             }
             if let Some(out) = &mut want.responsibilities {
-                r.iter().enumerate().for_each(|(c, r)| out.set(i * k + c, *r));
+                out.put(i * k, r.iter().copied());
             }
             if let Some(out) = &mut want.labels {
                 out[i] = reference::argmax(r.view()) as u32;

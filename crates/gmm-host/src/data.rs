@@ -74,14 +74,36 @@ impl<'a> Data<'a> {
         }
     }
 
+    /// Whether some value may be missing.
+    pub fn has_missing(self) -> bool {
+        matches!(self, Self::Host(data) if data.has_missing())
+    }
+
+    /// Errors if some value is missing, for something that needs complete rows.
+    ///
+    /// # Errors
+    /// [`Error::Missing`].
+    pub(crate) fn refuse_missing(self, what: &'static str) -> Result<(), Error> {
+        if self.has_missing() { Err(Error::Missing { what }) } else { Ok(()) }
+    }
+
     /// Calls `see` on all rows in order, a block at a time, with the index of the block's first row and the block,
     /// `(.., d)`, converted exactly. For computations that no engine offers. Rows on a GPU are copied in blocks of
     /// about 16 MiB.
     ///
     /// # Errors
-    /// None for rows on the host. [`Error::Data`] with the first row and column that is NaN or infinite;
+    /// [`Error::Missing`] if values are missing. None else for rows on the host. [`Error::Data`] with the first row and column that is NaN or infinite;
     /// [`Error::Memory`]; [`Error::Device`].
     pub fn walk(self, see: &mut dyn FnMut(usize, ArrayView2<'_, f64>)) -> Result<(), Error> {
+        self.refuse_missing("this computation")?;
+        self.walk_with_holes(see)
+    }
+
+    /// As [`walk`](Self::walk); missing values are NaN.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn walk_with_holes(self, see: &mut dyn FnMut(usize, ArrayView2<'_, f64>)) -> Result<(), Error> {
         /// Number of values converted to f64 at a time.
         const PIECE: usize = 1 << 16;
         match self {
@@ -142,6 +164,7 @@ impl<'a> Data<'a> {
         limit: Option<f64>,
     ) -> Result<Box<dyn Resident>, Error> {
         match self {
+            Self::Host(data) if data.has_missing() => engine.load_incomplete(data, precision, shift),
             Self::Host(data) => engine.load(data, precision, shift),
             Self::Device(data) => match load_there(engine, data, precision, shift, limit) {
                 // On the device, all rows and those of positive weight coexist for a moment. The latter may still fit.

@@ -163,6 +163,12 @@ pub enum Error {
         /// Column of the offending entry, from 0.
         column: usize,
     },
+    /// Rows with missing values, for something that needs complete ones.
+    #[error("{what} cannot be used with missing values: leave it out, or drop or impute such rows first")]
+    Missing {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// The observer stopped the fit.
     #[error("interrupted after {iterations} iterations")]
     Interrupted {

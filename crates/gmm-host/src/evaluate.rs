@@ -124,6 +124,7 @@ pub fn precisions<'a>(
     check(engine, mixture.n_features(), data, precision)?;
     let shift = shift::of_precisions(mixture, data.precision(), precision);
     if let Data::Host(rows) = data
+        && !rows.has_missing()
         && let Some(found) = engine.evaluate_few(rows, precision, &shift, mixture, &mut want)?
     {
         return Ok(found);

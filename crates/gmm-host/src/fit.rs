@@ -20,7 +20,8 @@ use crate::restarts::{self, FitState};
 use crate::rule::{self, FitRule};
 use crate::shift::Sample;
 use crate::{
-    Data, Engine, Error, EvaluateOptions, Evaluation, FastLoss, Resident, Tuning, fast, hold, memory, shift, spikes,
+    Data, Engine, Error, EvaluateOptions, Evaluation, FastLoss, Resident, Tuning, fast, hold, memory, missing, shift,
+    spikes,
 };
 
 /// Options of a fit. Names and defaults are scikit-learn's.
@@ -224,10 +225,13 @@ fn fit_data(
 ) -> Result<Fit, Error> {
     let started = Instant::now();
     let all_rows = data.dim().0 as u64;
+    let observed = missing::without_unobserved(data)?;
+    let data = observed.as_ref().map_or(data, |(data, _)| Data::Host(data));
     let whole = data;
     let absent = data.without_absent_rows();
     let present = absent.as_ref().map_or(data, Data::from);
     check(present, options)?;
+    missing::check(present, options)?;
     // Labels are those of all rows, also of rows of weight 0.
     let (unlabelled, labelled) = rule::separate(engine, whole, options)?.unzip();
     let is_known = matches!(unlabelled, Some(None));
@@ -283,6 +287,9 @@ fn fit_data(
     if evaluation.log_likelihood.is_nan() || evaluation.entropy.is_nan() {
         return Err(Error::Likelihood { iteration: best.iterations, value: f64::NAN });
     }
+    if let Some((_, rows)) = observed {
+        warnings.push(Warning::Unobserved { rows });
+    }
     if empty_at_start > 0 {
         warnings.push(Warning::FewerClusters { empty: empty_at_start, k: options.n_components });
     }
@@ -290,7 +297,7 @@ fn fit_data(
     let stored = engine.precision(precision).name();
     let summary = FitSummary {
         lower_bound,
-        rules: options.rule.lines(&rule),
+        rules: options.rule.lines(&rule).into_iter().chain(missing::line(data)).collect(),
         ..summary(&best, &evaluation, all_rows, (options, &rule.m_step), (engine.name(), stored.to_owned()))
     };
     let EmRun { mixture, posterior, noise, tuning, .. } = best;

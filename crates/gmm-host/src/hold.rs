@@ -46,7 +46,11 @@ pub(crate) fn for_fit(
                 Precision::F64 => asked,
             };
             too_far(&largest, limit_of(precision), precision)?;
-            Ok((engine.load_to_move(rows, precision, at)?, precision))
+            let loaded = match rows.has_missing() {
+                true => engine.load_incomplete(rows, precision, at),
+                false => engine.load_to_move(rows, precision, at),
+            };
+            Ok((loaded?, precision))
         }
         Data::Device(_) => match data.load(engine, asked, at, Some(limit_of(asked))) {
             Err(Error::Scale { .. }) if asked == Precision::F32 && is_within(&sample.spreads(), limit_of(asked)) => {
@@ -100,8 +104,8 @@ pub(crate) fn for_likelihood(
         _ => asked,
     };
     match data {
-        Data::Host(rows) => engine.load_to_keep(rows, precision, at),
-        Data::Device(_) => data.load(engine, precision, at, None),
+        Data::Host(rows) if !rows.has_missing() => engine.load_to_keep(rows, precision, at),
+        _ => data.load(engine, precision, at, None),
     }
 }
 

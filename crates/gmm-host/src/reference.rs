@@ -33,7 +33,10 @@ impl Engine for ReferenceEngine {
         Ok(Multiplier(Kind::Reference))
     }
 
-    fn load(&self, data: &Dataset, _precision: Precision, _shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+    fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        if data.has_missing() {
+            return self.load_incomplete(data, precision, shift);
+        }
         Ok(Box::new(ReferenceRows::of(data)))
     }
 }
@@ -188,7 +191,7 @@ impl ReferenceRows {
                 slot[i] = log_density;
             }
             if let Some(slot) = &mut want.responsibilities {
-                r.iter().enumerate().for_each(|(c, r)| slot.set(i * k + c, *r));
+                slot.put(i * k, r.iter().copied());
             }
             if let Some(slot) = &mut want.labels {
                 slot[i] = reference::argmax(r.view()) as u32;

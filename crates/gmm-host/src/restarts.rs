@@ -193,7 +193,7 @@ pub(crate) fn run_concurrently(
             let mut attempt = || {
                 let rows = match loaded {
                     Some(rows) => rows,
-                    None => loaded.insert(part.load(data, precision, shift)?),
+                    None => loaded.insert(Data::Host(data).load(part, precision, shift, None)?),
                 };
                 let start = Start { data: Data::Host(data), shift, kind, k, reg_covar, init_rows, rule };
                 let Restart { empty_at_start, run, .. } = begin(rows.as_mut(), start, options, index, &mut reached)?;

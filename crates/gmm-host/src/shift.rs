@@ -2,7 +2,7 @@
 //! reduce their precision.
 
 use gmm_model::{Covariances, Dataset, Factors, Mixture, Precision, PrecisionMixture};
-use ndarray::{Array2, ArrayView1, ArrayView2};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2};
 
 use crate::{Data, Error};
 
@@ -70,7 +70,12 @@ impl<'a> Sample<'a> {
             Data::Device(data) => data.sample(&rows),
         };
         let rows = rows?;
-        let quantiles = rows.columns().into_iter().map(Quantiles::of).collect();
+        let quantiles = match data {
+            Data::Host(holed) if holed.has_missing() => {
+                (0..rows.ncols()).map(|j| Quantiles::of(observed(holed, rows.column(j), j).view())).collect()
+            }
+            _ => rows.columns().into_iter().map(Quantiles::of).collect(),
+        };
         Ok(Self { rows, quantiles, data })
     }
 
@@ -95,21 +100,36 @@ impl<'a> Sample<'a> {
     /// mean, which is at least the sample's sum about its own mean.
     pub(crate) fn variances_at_least(&self, at: &[f64]) -> Vec<f64> {
         let weights = self.data.weights();
-        let (mut weight, mut sums) = (0.0, vec![(0.0, 0.0); at.len()]);
+        let mut sums = vec![(0.0, 0.0, 0.0); at.len()];
         for (row, values) in (Strided { of: self.data.dim().0 }).rows().zip(self.rows.outer_iter()) {
             let w = weights.map_or(1.0, |weights| weights[row]);
-            weight += w;
-            for (((first, second), &v), at) in sums.iter_mut().zip(values).zip(at) {
+            // Of a column with missing values, the sample is that of the rows in which it is observed.
+            for (((weight, first, second), &v), at) in
+                sums.iter_mut().zip(values).zip(at).filter(|((_, v), _)| !v.is_nan())
+            {
                 let z = v - at;
+                *weight += w;
                 *first += w * z;
                 *second += w * z * z;
             }
         }
         // The factor 1 − 1e-9 outweighs rounding. 0, a bound that always holds, if a sum overflowed.
-        let least = |(first, second): (f64, f64)| ((1.0 - 1e-9) * second - first * first / weight).max(0.0);
+        let least =
+            |(weight, first, second): (f64, f64, f64)| ((1.0 - 1e-9) * second - first * first / weight).max(0.0);
         let total = self.data.total_weight();
         sums.into_iter().map(|sums| least(sums) / total).collect()
     }
+}
+
+/// The observed values of a column's sample; if there are none, the first ones of the column, or 0 if it has none either.
+fn observed(data: &Dataset, sample: ArrayView1<'_, f64>, column: usize) -> Array1<f64> {
+    let found: Array1<f64> = sample.iter().copied().filter(|v| !v.is_nan()).collect();
+    if !found.is_empty() {
+        return found;
+    }
+    let all = (0..data.n_rows()).map(|row| data.rows().at(row, column));
+    let found: Array1<f64> = all.filter(|v| !v.is_nan()).take(SAMPLE).collect();
+    if found.is_empty() { Array1::zeros(1) } else { found }
 }
 
 /// Quantiles of a column.
@@ -275,7 +295,7 @@ pub(crate) fn check_weights(data: Data<'_>, precision: Precision) -> Result<(), 
 
 #[cfg(test)]
 mod tests {
-    use ndarray::{Array1, Array2, array};
+    use ndarray::array;
 
     use super::*;
 

@@ -315,7 +315,7 @@ pub fn fingerprint<'a>(data: impl Into<Data<'a>>) -> Result<u64, Error> {
     let mut hash = Hash::new();
     hash.add(n as u64);
     hash.add(d as u64);
-    data.walk(&mut |first, rows| {
+    data.walk_with_holes(&mut |first, rows| {
         for (i, row) in rows.outer_iter().enumerate() {
             row.iter().for_each(|v| hash.add(v.to_bits()));
             hash.add(data.weights().map_or(1.0, |weights| weights[first + i]).to_bits());

@@ -21,7 +21,7 @@ pub fn check_weights(weights: &[f64], n: usize) -> Result<(), DataError> {
 }
 
 /// An `(n, d)` data set: at least one row and one column, all values finite, with optional row weights and column
-/// names.
+/// names. One made by [`with_holes`](Self::with_holes) may have missing values, which are NaN.
 ///
 /// A row of weight 2 counts as two equal rows; a row of weight 0 does not count.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +33,8 @@ pub struct Dataset {
     /// First row of each part after the first.
     later_parts: Vec<usize>,
     in_place: bool,
+    /// Whether NaN stands for a missing value.
+    has_missing: bool,
     /// The rows of positive weight, if a copy of them was provided.
     present: Option<Arc<Self>>,
 }
@@ -59,15 +61,76 @@ impl Dataset {
         if n == 0 || d == 0 {
             return Err(DataError::Empty { n, d });
         }
-        // Engines may then keep the rows without a copy.
-        Ok(Self {
-            rows: rows.into_shared(),
-            weights: None,
-            names: None,
-            later_parts: Vec::new(),
-            in_place: false,
-            present: None,
-        })
+        Ok(Self::unchecked(rows, false))
+    }
+
+    /// As [`new`](Self::new), where NaN is a missing value. Values are taken to be missing at random: whether one is missing
+    /// may depend on the observed values of its row, but given those not on the missing ones. Rows without a NaN give the
+    /// data set of [`new`](Self::new). A row may have no observed value; it says nothing about a mixture.
+    ///
+    /// Not everything that takes a data set takes one with missing values; what does not is an error.
+    ///
+    /// # Errors
+    /// [`DataError::Empty`]; [`DataError::NotFinite`] with the first infinite value.
+    pub fn with_holes(rows: impl Into<Matrix>) -> Result<Self, DataError> {
+        let rows = rows.into();
+        let (n, d) = rows.dim();
+        if n == 0 || d == 0 {
+            return Err(DataError::Empty { n, d });
+        }
+        if rows.first_not_finite().is_none() {
+            return Ok(Self::unchecked(rows, false));
+        }
+        if let Some((row, column, value)) = rows.first_infinite() {
+            return Err(DataError::NotFinite { row, column, value });
+        }
+        Ok(Self::unchecked(rows, true))
+    }
+
+    fn unchecked(rows: Matrix, has_missing: bool) -> Self {
+        // Engines may keep shared rows without a copy.
+        let rows = rows.into_shared();
+        Self { rows, weights: None, names: None, later_parts: Vec::new(), in_place: false, has_missing, present: None }
+    }
+
+    /// Whether some value may be missing: NaN then stands for one.
+    pub const fn has_missing(&self) -> bool {
+        self.has_missing
+    }
+
+    /// Errors if some column has no observed value: a mixture cannot be fitted to it.
+    ///
+    /// # Errors
+    /// [`DataError::Unobserved`] with the first such column.
+    pub fn check_columns_observed(&self) -> Result<(), DataError> {
+        let n = self.n_rows();
+        let is_unobserved = |column: &usize| (0..n).all(|row| self.rows.at(row, *column).is_nan());
+        match (0..self.n_features()).find(is_unobserved).filter(|_| self.has_missing) {
+            Some(column) => Err(DataError::Unobserved { column }),
+            None => Ok(()),
+        }
+    }
+
+    /// Number of missing values.
+    pub fn n_missing(&self) -> usize {
+        match &self.rows {
+            _ if !self.has_missing => 0,
+            Matrix::F32(a) => a.iter().filter(|v| v.is_nan()).count(),
+            Matrix::F64(a) => a.iter().filter(|v| v.is_nan()).count(),
+        }
+    }
+
+    /// For each row, `(n,)`, whether it has an observed value; `None` if every row has one.
+    pub fn rows_observed(&self) -> Option<Vec<bool>> {
+        fn of<T: Copy>(a: &crate::RowArray<T>, is_nan: impl Fn(T) -> bool) -> Vec<bool> {
+            a.outer_iter().map(|row| row.iter().any(|&v| !is_nan(v))).collect()
+        }
+        let observed = match &self.rows {
+            _ if !self.has_missing => return None,
+            Matrix::F32(a) => of(a, f32::is_nan),
+            Matrix::F64(a) => of(a, f64::is_nan),
+        };
+        observed.contains(&false).then_some(observed)
     }
 
     /// Errors if a value is NaN or infinite. Cost: one pass.
@@ -155,6 +218,7 @@ impl Dataset {
             names: self.names.clone(),
             later_parts: Vec::new(),
             in_place: self.in_place,
+            has_missing: self.has_missing,
             present: None,
         }
     }
@@ -214,6 +278,7 @@ impl Dataset {
             names: self.names.clone(),
             later_parts,
             in_place: self.in_place,
+            has_missing: self.has_missing,
             present: None,
         }
     }

@@ -142,6 +142,12 @@ pub enum DataError {
         /// The value found.
         value: f64,
     },
+    /// A column without any observed value.
+    #[error("column {column} has no observed value: leave it out")]
+    Unobserved {
+        /// Column, from 0.
+        column: usize,
+    },
     /// Row weights of the wrong length.
     #[error("{found} row weights for {n} rows")]
     WeightLength {

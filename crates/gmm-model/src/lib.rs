@@ -32,6 +32,7 @@ mod m_step;
 mod marginal;
 mod matrix;
 pub mod memory;
+pub mod missing;
 mod mixture;
 mod noise;
 mod outliers;

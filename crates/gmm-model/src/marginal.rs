@@ -1,6 +1,6 @@
 //! Marginal mixtures on chosen columns.
 
-use ndarray::Axis;
+use ndarray::{Array2, Array3, Axis};
 
 use crate::{Covariances, Mixture, ModelError};
 
@@ -24,14 +24,34 @@ impl Mixture {
     /// ```
     pub fn marginal(&self, columns: &[usize]) -> Result<Self, ModelError> {
         check_columns(columns, self.n_features())?;
+        let (k, d, o) = (self.n_components(), self.n_features(), columns.len());
         let covariances = match self.covariances() {
-            Covariances::Full(a) => Covariances::Full(a.select(Axis(1), columns).select(Axis(2), columns)),
-            Covariances::Tied(a) => Covariances::Tied(a.select(Axis(0), columns).select(Axis(1), columns)),
+            Covariances::Full(a) => {
+                let all = chosen(a.as_slice().expect("row-major"), d, columns);
+                Covariances::Full(Array3::from_shape_vec((k, o, o), all).expect("o*o of each component"))
+            }
+            Covariances::Tied(a) => {
+                let all = chosen(a.as_slice().expect("row-major"), d, columns);
+                Covariances::Tied(Array2::from_shape_vec((o, o), all).expect("o*o values"))
+            }
             Covariances::Diag(a) => Covariances::Diag(a.select(Axis(1), columns)),
             Covariances::Spherical(a) => Covariances::Spherical(a.clone()),
         };
-        Self::new(self.weights().to_owned(), self.means().select(Axis(1), columns), covariances)
+        Self::of_checked(self.weights().to_owned(), self.means().select(Axis(1), columns), covariances)
     }
+}
+
+/// The given rows and columns of `(d, d)` matrices, one after another. Plain loops: passes over rows with missing values do
+/// this for each pattern in each iteration.
+fn chosen(matrices: &[f64], d: usize, columns: &[usize]) -> Vec<f64> {
+    let mut out = Vec::with_capacity(matrices.len() / (d * d) * columns.len() * columns.len());
+    for matrix in matrices.chunks_exact(d * d) {
+        for &i in columns {
+            let row = &matrix[i * d..][..d];
+            out.extend(columns.iter().map(|&j| row[j]));
+        }
+    }
+    out
 }
 
 /// Checks that `columns` are some of `d` columns, each at most once.

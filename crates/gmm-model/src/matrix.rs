@@ -196,18 +196,27 @@ impl Matrix {
     }
 
     pub(crate) fn first_not_finite(&self) -> Option<(usize, usize, f64)> {
-        fn first<T: Copy + Sync>(a: &RowArray<T>, finite: impl Fn(T) -> bool + Sync) -> Option<(usize, usize)> {
-            // Row and column are computed only if there is a value to report.
-            let d = a.ncols();
-            let flat = a.as_slice().expect("a Matrix is row-major");
-            first_in_order(flat, |&v| !finite(v)).map(|i| (i / d, i % d))
-        }
         let found = match self {
-            Self::F32(a) => first(a, f32::is_finite),
-            Self::F64(a) => first(a, f64::is_finite),
+            Self::F32(a) => first(a, |v| !v.is_finite()),
+            Self::F64(a) => first(a, |v| !v.is_finite()),
         };
         found.map(|(row, column)| (row, column, self.at(row, column)))
     }
+
+    pub(crate) fn first_infinite(&self) -> Option<(usize, usize, f64)> {
+        let found = match self {
+            Self::F32(a) => first(a, f32::is_infinite),
+            Self::F64(a) => first(a, f64::is_infinite),
+        };
+        found.map(|(row, column)| (row, column, self.at(row, column)))
+    }
+}
+
+/// Row and column of the first value that satisfies `wanted`. They are computed only if there is one.
+fn first<T: Copy + Sync>(a: &RowArray<T>, wanted: impl Fn(T) -> bool + Sync) -> Option<(usize, usize)> {
+    let d = a.ncols();
+    let flat = a.as_slice().expect("a Matrix is row-major");
+    first_in_order(flat, |&v| wanted(v)).map(|i| (i / d, i % d))
 }
 
 /// Smallest number of values per thread: checking fewer takes less time than starting a thread.

@@ -61,16 +61,25 @@ impl Mixture {
         expect_shape("weights", weights.shape(), &[k])?;
         check_weights(&weights)?;
         check_means(&means)?;
+        check_symmetric(&covariances, k, d)?;
+        Self::of_checked(normalise(weights.as_standard_layout().into_owned()), means, covariances)
+    }
+
+    /// Factors parameters that need no other check, such as those of a marginal mixture.
+    ///
+    /// # Errors
+    /// [`ModelError`] if a shape disagrees, a variance is not positive, or a covariance is not positive definite.
+    pub(crate) fn of_checked(
+        weights: Array1<f64>,
+        means: Array2<f64>,
+        covariances: Covariances,
+    ) -> Result<Self, ModelError> {
+        let (k, d) = means.dim();
         let covariances = row_major(covariances);
         let factors = factor(&covariances, k, d)?;
         let log_normalizers = Array1::from_shape_fn(k, |c| -0.5 * d as f64 * LN_2PI - half_ln_det(&factors, c, d));
-        Ok(Self {
-            weights: normalise(weights.as_standard_layout().into_owned()),
-            means: means.as_standard_layout().into_owned(),
-            covariances,
-            factors,
-            log_normalizers,
-        })
+        let means = means.as_standard_layout().into_owned();
+        Ok(Self { weights, means, covariances, factors, log_normalizers })
     }
 
     /// A hash of covariance kind and all bits of the parameters (FNV-1a, 64 bit), never 0. Equal mixtures have equal
@@ -283,6 +292,25 @@ fn check_variance(value: f64, component: usize, column: usize, kind: CovarianceT
 }
 
 fn factor_one(a: ArrayView2<'_, f64>, component: usize, kind: CovarianceType) -> Result<Cholesky, ModelError> {
+    Cholesky::new(a).map_err(|e| ModelError::NotPositiveDefinite { component, column: e.column, pivot: e.pivot, kind })
+}
+
+/// Checks the matrices of full and tied covariances; the others have variances, which [`factor`] checks.
+fn check_symmetric(covariances: &Covariances, k: usize, d: usize) -> Result<(), ModelError> {
+    match covariances {
+        Covariances::Full(all) => {
+            expect_shape("covariances", covariances.shape(), &[k, d, d])?;
+            all.outer_iter().enumerate().try_for_each(|(c, a)| check_matrix(a, c))
+        }
+        Covariances::Tied(a) => {
+            expect_shape("covariances", covariances.shape(), &[d, d])?;
+            check_matrix(a.view(), 0)
+        }
+        Covariances::Diag(_) | Covariances::Spherical(_) => Ok(()),
+    }
+}
+
+fn check_matrix(a: ArrayView2<'_, f64>, component: usize) -> Result<(), ModelError> {
     if let Some(&value) = a.iter().find(|v| !v.is_finite()) {
         return Err(ModelError::NotFinite { what: "covariance", component, value });
     }
@@ -296,10 +324,10 @@ fn factor_one(a: ArrayView2<'_, f64>, component: usize, kind: CovarianceType) ->
             skew = skew.or(Some((row, column)));
         }
     });
-    if let Some((row, column)) = skew {
-        return Err(ModelError::NotSymmetric { component, row, column });
+    match skew {
+        Some((row, column)) => Err(ModelError::NotSymmetric { component, row, column }),
+        None => Ok(()),
     }
-    Cholesky::new(a).map_err(|e| ModelError::NotPositiveDefinite { component, column: e.column, pivot: e.pivot, kind })
 }
 
 fn half_ln_det(factors: &Factors, c: usize, d: usize) -> f64 {

@@ -31,6 +31,7 @@ pub(crate) fn raise(py: Python<'_>, error: impl Into<Error>) -> PyErr {
         | Error::Statistics(_)
         | Error::Option { .. }
         | Error::NotSymmetric { .. }
+        | Error::Missing { .. }
         | Error::TooFewRows { .. }
         | Error::Features { .. }
         | Error::FeatureNames { .. } => "ParameterError",

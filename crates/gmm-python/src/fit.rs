@@ -162,5 +162,6 @@ const fn name(warning: &Warning) -> &'static str {
         Warning::LikelihoodFell { .. } => "likelihood-fell",
         Warning::RegularisationDominates { .. } => "regularisation",
         Warning::Spikes { .. } => "spikes",
+        Warning::Unobserved { .. } => "unobserved",
     }
 }

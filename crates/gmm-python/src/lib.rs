@@ -17,6 +17,7 @@ mod evaluate;
 mod files;
 mod fit;
 mod given;
+mod impute;
 mod likelihood;
 mod many;
 mod mcmc;
@@ -68,6 +69,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(evaluate::evaluate_there, module)?)?;
     module.add_function(wrap_pyfunction!(evaluate::labels, module)?)?;
     module.add_function(wrap_pyfunction!(evaluate::score, module)?)?;
+    module.add_function(wrap_pyfunction!(impute::impute, module)?)?;
+    module.add_function(wrap_pyfunction!(impute::pooled, module)?)?;
     module.add_function(wrap_pyfunction!(sample::sample, module)?)?;
     module.add_function(wrap_pyfunction!(sample::synthetic, module)?)?;
     module.add_function(wrap_pyfunction!(table::table, module)?)?;

@@ -10,12 +10,17 @@ use pyo3::prelude::*;
 use crate::device_array::{DeviceArray, cuda};
 use crate::sources::is_spilled;
 
+/// The class of arrays in which NaN is a missing value (`gmm_rs._inputs`).
+const HOLED: &str = "Holed";
+
 /// Rows, `(n, d)`, in memory that is valid while `owner` is alive.
 pub(crate) struct Rows {
     at: At,
     weights: Option<Vec<f64>>,
     owner: Py<PyAny>,
     in_place: bool,
+    /// Whether NaN is a missing value.
+    holed: bool,
 }
 
 /// Rows in host or device memory.
@@ -34,7 +39,13 @@ impl Rows {
         let weights = weights.map(|weights| weights.as_array().to_vec());
         if let Ok(array) = array.cast::<DeviceArray>() {
             let (there, py) = (array.get(), array.py());
-            return Ok(Self { at: At::Device(there.rows()), weights, owner: there.owner(py), in_place: false });
+            return Ok(Self {
+                at: At::Device(there.rows()),
+                weights,
+                owner: there.owner(py),
+                in_place: false,
+                holed: false,
+            });
         }
         let matrix = if let Ok(array) = array.cast::<PyArray2<f64>>() {
             Matrix::from(borrowed(array)?)
@@ -44,8 +55,8 @@ impl Rows {
             let what = "rows must be an aligned two-dimensional array of float32 or float64 in native byte order";
             return Err(PyTypeError::new_err(what));
         };
-        let in_place = is_spilled(array);
-        Ok(Self { at: At::Host(matrix), weights, owner: array.clone().unbind(), in_place })
+        let (in_place, holed) = (is_spilled(array), array.get_type().name()? == HOLED);
+        Ok(Self { at: At::Host(matrix), weights, owner: array.clone().unbind(), in_place, holed })
     }
 
     /// `(n, d)`.
@@ -80,7 +91,7 @@ impl Rows {
 
     /// The unchecked rows and the owner of their memory, which must outlive them and the [`Checked`] rows.
     pub(crate) fn split(self) -> (Unchecked, Py<PyAny>) {
-        (Unchecked { at: self.at, weights: self.weights, in_place: self.in_place }, self.owner)
+        (Unchecked { at: self.at, weights: self.weights, in_place: self.in_place, holed: self.holed }, self.owner)
     }
 }
 
@@ -89,6 +100,7 @@ pub(crate) struct Unchecked {
     at: At,
     weights: Option<Vec<f64>>,
     in_place: bool,
+    holed: bool,
 }
 
 impl Unchecked {
@@ -100,7 +112,9 @@ impl Unchecked {
     /// engine's GPU.
     pub(crate) fn check(self, opened: &Opened) -> Result<Checked, Error> {
         let rows = self.unread(opened)?;
-        if let Checked::Host(data) = &rows {
+        if let Checked::Host(data) = &rows
+            && !data.has_missing()
+        {
             data.check_finite()?;
         }
         Ok(rows)
@@ -114,7 +128,7 @@ impl Unchecked {
     pub(crate) fn unread(self, opened: &Opened) -> Result<Checked, Error> {
         match self.at {
             At::Host(matrix) => {
-                let data = Dataset::unread(matrix)?;
+                let data = if self.holed { Dataset::with_holes(matrix)? } else { Dataset::unread(matrix)? };
                 // An engine's copy would take the memory that the file saves.
                 let data = if self.in_place { data.kept_in_place() } else { data };
                 Ok(Checked::Host(match self.weights {

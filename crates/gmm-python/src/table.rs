@@ -8,7 +8,7 @@ use arrow_array::types::{ArrowPrimitiveType, Float32Type, Float64Type};
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchIterator, RecordBatchReader};
 use arrow_schema::{DataType, Schema};
 use arrow_select::concat::concat_batches;
-use gmm_data::table_of_batches;
+use gmm_data::{table_of_batches, table_of_batches_with_nulls};
 use gmm_model::Matrix;
 use ndarray::ArrayView2;
 use numpy::{Element, PyArray2};
@@ -25,13 +25,14 @@ use crate::errors::with_class;
 /// is a read-only view. Other tables are copied once.
 ///
 /// # Errors
-/// `DataError` if a column is not numeric; and for a null, with its row and column.
+/// `DataError` if a column is not numeric; and for a null, with its row and column, unless `nulls` are read as NaN.
 #[pyfunction]
-#[pyo3(signature = (stream, columns=None))]
+#[pyo3(signature = (stream, columns=None, nulls=false))]
 pub(crate) fn table<'py>(
     py: Python<'py>,
     stream: &Bound<'py, PyCapsule>,
     columns: Option<Vec<String>>,
+    nulls: bool,
 ) -> PyResult<(Bound<'py, PyAny>, Option<Vec<String>>)> {
     let refused = |message: String| with_class(py, "DataError", message);
     let raw = stream.pointer_checked(Some(c"arrow_array_stream"))?.cast::<FFI_ArrowArrayStream>();
@@ -66,7 +67,11 @@ pub(crate) fn table<'py>(
         }
     }
     let batches = RecordBatchIterator::new(batches.into_iter().map(Ok), schema);
-    let table = py.detach(|| table_of_batches(batches, "X")).map_err(|error| refused(error.to_string()))?;
+    let read = || match nulls {
+        true => table_of_batches_with_nulls(batches, "X"),
+        false => table_of_batches(batches, "X"),
+    };
+    let table = py.detach(read).map_err(|error| refused(error.to_string()))?;
     let array = match table.matrix {
         Matrix::F32(rows) => PyArray2::from_owned_array(py, rows.into_owned()).into_any(),
         Matrix::F64(rows) => PyArray2::from_owned_array(py, rows.into_owned()).into_any(),

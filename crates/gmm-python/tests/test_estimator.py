@@ -35,7 +35,7 @@ def test_scikit_learns_checks_for_every_kind(kind):
 def test_the_parameters_are_scikit_learns_and_those_of_engines_and_rules():
     ours, theirs = GaussianMixture().get_params(), Original().get_params()
     assert {name: ours[name] for name in theirs} == theirs
-    more = {"device", "precision", "n_jobs", "init_rows", "callback"}
+    more = {"device", "precision", "n_jobs", "init_rows", "callback", "missing"}
     rule = {*_rules.DEFAULTS, "labels"}
     assert set(ours) - set(theirs) == more | rule
 

@@ -24,6 +24,8 @@ pub(super) struct Plan {
     pub(super) warnings: Vec<DataWarning>,
     /// How much memory the table may take.
     pub(super) limit: Limit,
+    /// Whether nulls are read as NaN.
+    pub(super) missing: bool,
 }
 
 /// A column of the table, or all columns of a field.
@@ -80,7 +82,8 @@ impl Plan {
             return Err(Fault { place: Box::new(place), problem });
         }
         let (widths, names) = (widths, fields.iter().map(|&i| all[i].clone()).collect());
-        Ok(Self { fields, names, widths, single, chosen, warnings, limit: options.limit() })
+        let (limit, missing) = (options.limit(), options.missing);
+        Ok(Self { fields, names, widths, single, chosen, warnings, limit, missing })
     }
 
     /// The same fields in the file's order, which is the order in which a projecting reader returns them.

@@ -175,7 +175,7 @@ impl Plan {
                 return Err(Problem::Corrupt("a record batch lacks columns of the schema".to_owned()).into());
             }
             let at = |(row, problem): (Option<usize>, _)| self.fault(field, row.map(|row| first + row), problem);
-            let (array, width) = flatten(batch.column(position), widths[field]).map_err(at)?;
+            let (array, width) = flatten(batch.column(position), widths[field], self.missing).map_err(at)?;
             widths[field] = Some(width);
             arrays.push((array, width));
         }

@@ -16,6 +16,6 @@ mod words;
 mod write;
 
 pub(crate) use read::{read_arrow, read_arrow_stream, read_parquet};
-pub use stream::table_of_batches;
+pub use stream::{table_of_batches, table_of_batches_with_nulls};
 pub(crate) use words::parquet_words;
 pub(crate) use write::{Batches, Kind, write_batch, write_column, write_table};

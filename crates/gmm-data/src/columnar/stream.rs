@@ -15,11 +15,19 @@ use crate::{FileError, Problem, ReadOptions, Table};
 /// [`FileError`], with `name` in place of a file name, if a column has another type or a null (with the first such
 /// row), or if the reader of the batches fails.
 pub fn table_of_batches(batches: impl RecordBatchReader, name: &str) -> Result<Table, FileError> {
-    gather(batches).map_err(|fault| fault.in_named(name))
+    gather(batches, &ReadOptions::default()).map_err(|fault| fault.in_named(name))
 }
 
-fn gather(batches: impl RecordBatchReader) -> Result<Table, Fault> {
-    let plan = Plan::new(&batches.schema(), &ReadOptions::default())?;
+/// As [`table_of_batches`], where a null is read as NaN.
+///
+/// # Errors
+/// As there, without nulls of numbers.
+pub fn table_of_batches_with_nulls(batches: impl RecordBatchReader, name: &str) -> Result<Table, FileError> {
+    gather(batches, &ReadOptions { missing: true, ..ReadOptions::default() }).map_err(|fault| fault.in_named(name))
+}
+
+fn gather(batches: impl RecordBatchReader, options: &ReadOptions) -> Result<Table, Fault> {
+    let plan = Plan::new(&batches.schema(), options)?;
     let failed = |e: arrow_schema::ArrowError| Fault::from(Problem::Corrupt(first_line(e)));
     let batches: Vec<RecordBatch> = batches.collect::<Result<_, _>>().map_err(failed)?;
     plan.collect_all(&batches)

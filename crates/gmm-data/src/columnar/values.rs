@@ -17,12 +17,15 @@ use crate::store::Cell;
 pub(super) type Wrong = (Option<usize>, Problem);
 
 /// Returns the numbers of a column and their number per row. Dictionaries are decoded and lists concatenated. All lists
-/// must have the same length, which is `width` if that is known.
+/// must have the same length, which is `width` if that is known. With `missing`, numbers may be null, but lists may not.
 ///
 /// # Errors
 /// If there are nulls, or lists of different lengths or of length 0.
-pub(super) fn flatten(array: &ArrayRef, width: Option<usize>) -> Result<(ArrayRef, usize), Wrong> {
-    present(array, 1)?;
+pub(super) fn flatten(array: &ArrayRef, width: Option<usize>, missing: bool) -> Result<(ArrayRef, usize), Wrong> {
+    let is_list = matches!(array.data_type(), DataType::FixedSizeList(..) | DataType::List(_) | DataType::LargeList(_));
+    if !missing || is_list {
+        present(array, 1)?;
+    }
     let rows = array.len();
     let (values, width) = match array.data_type() {
         DataType::Dictionary(..) => {
@@ -41,7 +44,9 @@ pub(super) fn flatten(array: &ArrayRef, width: Option<usize>) -> Result<(ArrayRe
     if width == 0 {
         return Err((Some(0), Problem::Text("an empty list: lists need at least one number".to_owned())));
     }
-    present(&values, width)?;
+    if !missing {
+        present(&values, width)?;
+    }
     Ok((values, width))
 }
 
@@ -68,18 +73,21 @@ fn list<O: OffsetSizeTrait>(list: &GenericListArray<O>, width: Option<usize>) ->
 
 /// A type that columns are converted to.
 pub(super) trait Value: Cell {
-    /// Writes the values of a numeric array without nulls to the slots.
+    /// Writes the values of a numeric array to the slots, NaN for nulls.
     fn fill<'a>(array: &ArrayRef, slots: impl Iterator<Item = &'a mut Self>) -> Result<(), Wrong>
     where
         Self: 'a;
 }
 
 /// Converts the values one by one with `to`.
-fn fill<'a, A: ArrowPrimitiveType, T: 'a>(
+fn fill<'a, A: ArrowPrimitiveType, T: From<f32> + 'a>(
     array: &ArrayRef,
     slots: impl Iterator<Item = &'a mut T>,
     to: impl Fn(A::Native) -> T,
 ) -> Result<(), Wrong> {
+    if array.null_count() > 0 {
+        return try_fill::<A, T>(array, slots, |value| Ok(to(value)));
+    }
     for (slot, &value) in slots.zip(array.as_primitive::<A>().values()) {
         *slot = to(value);
     }
@@ -87,13 +95,14 @@ fn fill<'a, A: ArrowPrimitiveType, T: 'a>(
 }
 
 /// As [`fill`], for conversions that can fail.
-fn try_fill<'a, A: ArrowPrimitiveType, T: 'a>(
+fn try_fill<'a, A: ArrowPrimitiveType, T: From<f32> + 'a>(
     array: &ArrayRef,
     slots: impl Iterator<Item = &'a mut T>,
     to: impl Fn(A::Native) -> Result<T, Problem>,
 ) -> Result<(), Wrong> {
     for (i, (slot, &value)) in slots.zip(array.as_primitive::<A>().values()).enumerate() {
-        *slot = to(value).map_err(|problem| (Some(i), problem))?;
+        // The value of a null is unspecified.
+        *slot = if array.is_null(i) { f32::NAN.into() } else { to(value).map_err(|problem| (Some(i), problem))? };
     }
     Ok(())
 }
@@ -134,8 +143,8 @@ impl Value for f64 {
                 None => nearest(&v, scale),
             }),
             DataType::Boolean => {
-                for (slot, value) in slots.zip(array.as_boolean().values()) {
-                    *slot = Self::from(u8::from(value));
+                for (i, (slot, value)) in slots.zip(array.as_boolean().values()).enumerate() {
+                    *slot = if array.is_null(i) { Self::NAN } else { Self::from(u8::from(value)) };
                 }
                 Ok(())
             }

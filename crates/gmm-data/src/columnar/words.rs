@@ -56,7 +56,7 @@ fn is_text(kind: &DataType) -> bool {
 }
 
 fn append(array: &ArrayRef, values: &mut Vec<String>) -> Result<(), Wrong> {
-    let (array, _) = flatten(array, Some(1))?;
+    let (array, _) = flatten(array, Some(1), false)?;
     let text: Box<dyn Iterator<Item = Option<&str>>> = match array.data_type() {
         DataType::Utf8 => Box::new(array.as_string::<i32>().iter()),
         DataType::LargeUtf8 => Box::new(array.as_string::<i64>().iter()),

@@ -5,7 +5,7 @@ use memchr::{memchr, memchr_iter, memchr3};
 use super::Separator;
 use super::dialect::Dialect;
 use super::number::{MOST, Notation, number};
-use crate::Decimal;
+use crate::{Decimal, Problem};
 
 /// What is known about the rows of a table once its first lines have been read.
 #[derive(Clone, Copy)]
@@ -18,6 +18,8 @@ pub(super) struct Layout<'a> {
     slots: Option<&'a [Option<usize>]>,
     /// Number of columns that are read.
     d: usize,
+    /// Whether a missing value is read as NaN.
+    missing: bool,
 }
 
 impl<'a> Layout<'a> {
@@ -40,7 +42,13 @@ impl<'a> Layout<'a> {
             fields,
             slots,
             d,
+            missing: false,
         })
+    }
+
+    /// The same layout, in which a missing value is read as NaN if `missing`.
+    pub(super) const fn with_missing(self, missing: bool) -> Self {
+        Self { missing, ..self }
     }
 
     /// Number of columns that are read.
@@ -110,7 +118,11 @@ impl<'a> Layout<'a> {
             return Some((value, &text[len..]));
         }
         let (field, rest) = self.field(text)?;
-        Some((number(field.trim_ascii(), self.notation).ok()?, rest))
+        match number(field.trim_ascii(), self.notation) {
+            Ok(value) => Some((value, rest)),
+            Err(Problem::Missing) if self.missing => Some((f64::NAN, rest)),
+            Err(_) => None,
+        }
     }
 
     /// The field at the start of `text`, without its quotes, and what follows it.
@@ -266,6 +278,28 @@ mod tests {
         for separator in *b"5e.-+\" \x0c\r\n\0" {
             let dialect = Dialect { separator: Separator::Byte(separator), ..COMMA };
             assert!(Layout::new(dialect, 2, None, 2).is_none(), "{separator}");
+        }
+    }
+
+    #[test]
+    fn missing_values_are_nan_where_that_is_asked_for() {
+        for (dialect, blocks) in [
+            (COMMA, ["1,\n,2\n", "1,NA\r\n\n\"\",2", "1, \nNULL,2\n"].as_slice()),
+            (BLANKS, &["1 NA\n? 2\n", "1\tn/a \n \"\" 2"]),
+        ] {
+            let layout = Layout::new(dialect, 2, None, 2).unwrap();
+            for block in blocks {
+                assert_eq!(parsed(layout, block), None, "{block:?}");
+                let (_, values) = parsed(layout.with_missing(true), block).unwrap();
+                let is_nan: Vec<bool> = values.iter().map(|v| v.is_nan()).collect();
+                assert_eq!(
+                    (is_nan.as_slice(), values[0], values[3]),
+                    ([false, true, true, false].as_slice(), 1.0, 2.0)
+                );
+            }
+            for block in ["1,x\n", "1,2,\n", "1 2 NA\n", "1\n"] {
+                assert_eq!(parsed(layout.with_missing(true), block), None, "{block:?}");
+            }
         }
     }
 

@@ -197,6 +197,8 @@ struct Rows {
     /// The values of the rows so far, `n*d`, and room for more, which holds anything.
     values: Store<f64>,
     n: usize,
+    /// Whether a missing value is read as NaN.
+    missing: bool,
     commas: Commas,
     warnings: Vec<DataWarning>,
 }
@@ -223,8 +225,22 @@ impl Rows {
         });
         let optional = chosen.len() - usize::from(options.last.is_some());
         let values = Store::new(options.limit(), "the table");
-        let (commas, warnings) = (Commas::new(false), Vec::new());
-        Ok(Self { dialect, sampled, names, fields, skipped, slots, chosen, optional, values, n: 0, commas, warnings })
+        let (commas, warnings, missing) = (Commas::new(false), Vec::new(), options.missing);
+        Ok(Self {
+            dialect,
+            sampled,
+            names,
+            fields,
+            skipped,
+            slots,
+            chosen,
+            optional,
+            values,
+            n: 0,
+            missing,
+            commas,
+            warnings,
+        })
     }
 
     /// Reads all other rows: in blocks where they are plain, else line by line.
@@ -263,7 +279,7 @@ impl Rows {
         blocks: &mut Blocks,
     ) -> Option<End> {
         let (d, start) = (self.chosen.len(), self.n * self.chosen.len());
-        let layout = Layout::new(self.dialect, self.fields, self.slots.as_deref(), d)?;
+        let layout = Layout::new(self.dialect, self.fields, self.slots.as_deref(), d)?.with_missing(self.missing);
         let position = lines.reader().position();
         let left = size.and_then(|size| size.checked_sub(position)).filter(|&left| left > 0);
         // Values in the next bytes, if the rows there are about as long as those so far.
@@ -309,6 +325,7 @@ impl Rows {
             if let Some(slot) = slot {
                 let value = match number(field.value(), self.dialect.notation) {
                     Ok(value) => value,
+                    Err(Problem::Missing) if self.missing => f64::NAN,
                     Err(problem) => match self.late_comma(field.value()) {
                         Some(value) => value,
                         None => return Err(self.fault(line, Some(found), problem, bytes)),
@@ -335,7 +352,9 @@ impl Rows {
 
     /// Parses a number with a decimal comma, if all numbers so far are whole; the decimal sign is then a comma.
     fn late_comma(&mut self, field: &[u8]) -> Option<f64> {
-        if self.dialect.notation != Notation::Open || !self.so_far().iter().all(|value| value.fract() == 0.0) {
+        if self.dialect.notation != Notation::Open
+            || !self.so_far().iter().all(|value| value.is_nan() || value.fract() == 0.0)
+        {
             return None;
         }
         let value = with_comma(field)?;

@@ -220,6 +220,7 @@ const CASE: ReadCase = ReadCase {
         separator: None,
         decimal: None,
         format: None,
+        missing: false,
         memory: None,
     },
     format: Format::Csv,

@@ -32,7 +32,7 @@ use crate::init::{RowDraw, WeighedRows, rows_of};
 use crate::noise::NoisePass;
 use crate::products::{Kind, Multiplier};
 use crate::{
-    Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident, default_threads, memory, shift,
+    Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident, default_threads, memory, missing, shift,
 };
 use layout::Layout;
 use parts::PartedRows;
@@ -180,7 +180,15 @@ impl Engine for CpuEngine {
         Self { most_copied, ..self.clone() }.load(data, precision, shift)
     }
 
+    fn load_incomplete(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        let load = |rows: &Dataset, shift: &[f64]| self.load(rows, precision, shift);
+        missing::load(&load, data, shift, Some(self.pool.clone()))
+    }
+
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        if data.has_missing() {
+            return self.load_incomplete(data, precision, shift);
+        }
         check_features(data.n_features(), shift.len())?;
         match precision {
             Precision::F32 => self.rows::<f32>(data, shift),

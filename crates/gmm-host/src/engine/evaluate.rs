@@ -40,6 +40,15 @@ impl<'a> FloatsMut<'a> {
         }
     }
 
+    /// Writes successive elements, from index `first` on.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    #[inline]
+    pub fn put(&mut self, first: usize, values: impl IntoIterator<Item = f64>) {
+        values.into_iter().enumerate().for_each(|(i, value)| self.set(first + i, value));
+    }
+
     /// Splits the first `len` elements off.
     ///
     /// # Panics

@@ -21,7 +21,7 @@ use gmm_model::{Dataset, Mixture, Precision, PrecisionMixture, RowStorage, Stati
 use crate::data::DeviceRows;
 use crate::many::{Job, SmallFit};
 use crate::products::Multiplier;
-use crate::{DeviceData, Error};
+use crate::{DeviceData, Error, missing};
 
 /// A CPU or GPU that can store rows and run passes over them.
 pub trait Engine: Send + Sync {
@@ -64,11 +64,25 @@ pub trait Engine: Send + Sync {
     /// Loads the rows with their weights, as `x − shift` rounded once to `precision`; `shift` is `(d,)`.
     ///
     /// The shift removes a common offset before anything is rounded or squared. All results are in the data's own
-    /// coordinates.
+    /// coordinates. Rows with missing values are loaded by [`load_incomplete`](Self::load_incomplete).
     ///
     /// # Errors
     /// [`Error::Memory`], checked before anything is allocated.
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error>;
+
+    /// As [`load`](Self::load), for rows with missing values ([`Dataset::has_missing`]): sums and densities are then those
+    /// of the observed values, with the expectations of the missing ones given these
+    /// ([`gmm_model::missing`](mod@gmm_model::missing)). The moments of [`Passes::given`] and [`Seeding::nearest`] are
+    /// those of the observed values only.
+    ///
+    /// The default loads the rows of each pattern of missing values by [`load`](Self::load), as complete rows of fewer
+    /// columns. Parts of the data set have no effect.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    fn load_incomplete(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        missing::load(&|rows, shift| self.load(rows, precision, shift), data, shift, None)
+    }
 
     /// Calls `work` on several threads at the same time, each with an engine for independent fits of rows of this
     /// shape, `(n, d)`, if that takes less time than one fit after another on this engine; returns whether it did. The

@@ -21,6 +21,12 @@ pub enum Warning {
         /// Number of components.
         k: usize,
     },
+    /// Rows without an observed value were left out: they say nothing about the mixture.
+    #[error("{rows} rows have no observed value, and were left out")]
+    Unobserved {
+        /// Number of such rows of positive weight.
+        rows: usize,
+    },
     /// Components were dropped for lack of rows.
     #[error("{dropped} components were dropped for lack of rows: {left} are left")]
     Dropped {

@@ -242,7 +242,7 @@ fn around_rows(rows: &mut dyn Resident, start: Start<'_>, chosen: &[usize]) -> R
         }
         Covariances::Spherical(a) => Covariances::Spherical(Array1::from_elem(k, a[0])),
     };
-    let means = data.pick(chosen)?;
+    let means = subsample::RowSample::all(data).pick(chosen)?;
     Ok(Mixture::new(Array1::from_elem(k, 1.0 / k as f64), means, covariances)?)
 }
 

@@ -3,7 +3,7 @@
 use gmm_model::Draws;
 use ndarray::Array2;
 
-use crate::{Data, Error};
+use crate::{Data, Error, shift};
 
 /// Smallest sample: a cluster of a thousandth of the rows has about 30 rows in it.
 const LEAST: usize = 1 << 15;
@@ -26,11 +26,22 @@ pub(super) struct RowSample<'a> {
     chosen: Option<Vec<usize>>,
     /// Weights of the sampled rows.
     weights: Option<Vec<f64>>,
+    /// What missing values are replaced by in [`pick`](Self::pick), `(d,)`: medians of the observed ones. `None` if all
+    /// values are observed.
+    fill: Option<Vec<f64>>,
+}
+
+/// The medians of the columns, if values are missing.
+fn medians(data: Data<'_>) -> Option<Vec<f64>> {
+    match data {
+        Data::Host(data) if data.has_missing() => Some(shift::of_data(data)),
+        _ => None,
+    }
 }
 
 impl<'a> RowSample<'a> {
     pub(super) fn all(data: Data<'a>) -> Self {
-        Self { data, chosen: None, weights: None }
+        Self { data, chosen: None, weights: None, fill: medians(data) }
     }
 
     /// Draws one row from each of `count` equal ranges of rows, so that the sample covers data in any order evenly.
@@ -50,7 +61,7 @@ impl<'a> RowSample<'a> {
         };
         let chosen: Vec<usize> = draws.scattered(count).map(one).collect();
         let weights = data.weights().map(|all| chosen.iter().map(|&row| all[row]).collect());
-        Self { data, chosen: Some(chosen), weights }
+        Self { data, chosen: Some(chosen), weights, fill: medians(data) }
     }
 
     /// Indices of the rows in the data set; `None` for all rows.
@@ -63,12 +74,18 @@ impl<'a> RowSample<'a> {
         if self.chosen.is_some() { self.weights.as_deref() } else { self.data.weights() }
     }
 
-    /// [`Data::pick`] with indices among these rows.
+    /// [`Data::pick`] with indices among these rows, and medians in place of missing values.
     pub(super) fn pick(&self, rows: &[usize]) -> Result<Array2<f64>, Error> {
-        match &self.chosen {
+        let mut picked = match &self.chosen {
             None => self.data.pick(rows),
             Some(chosen) => self.data.pick(&rows.iter().map(|&row| chosen[row]).collect::<Vec<_>>()),
+        }?;
+        if let Some(fill) = &self.fill {
+            for mut row in picked.outer_iter_mut() {
+                row.iter_mut().zip(fill).filter(|(v, _)| v.is_nan()).for_each(|(v, fill)| *v = *fill);
+            }
         }
+        Ok(picked)
     }
 }
 

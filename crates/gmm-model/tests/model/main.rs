@@ -10,6 +10,7 @@ mod draws;
 mod golden;
 mod labelled;
 mod marginal;
+mod missing;
 mod numerics;
 mod properties;
 mod recentring;

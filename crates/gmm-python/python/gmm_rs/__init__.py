@@ -10,7 +10,8 @@ A fitted model in three lines::
 `gmm_rs.accel` speeds up programs that use ``sklearn.mixture.GaussianMixture`` without changing them.
 `gmm_rs.Likelihood` evaluates the likelihood of fixed rows under many parameters, for samplers and optimisers.
 `gmm_rs.mcmc` draws from the posterior, and `gmm_rs.Resident` multiplies batches of vectors by a fixed matrix.
-`gmm_rs.regression`, `gmm_rs.classification` and `gmm_rs.outliers` predict with mixtures.
+`gmm_rs.regression`, `gmm_rs.classification` and `gmm_rs.outliers` predict with mixtures; `gmm_rs.imputation` fills in
+missing values.
 `gmm_rs.select` chooses the number of components, and `gmm_rs.bootstrap` gives standard errors.
 `gmm_rs.load` and `gmm_rs.save` read and write the model files of the
 program ``gmm``. `gmm_rs.dask` fits data on a cluster, and `gmm_rs.steps` has the steps of which it is made.
@@ -25,6 +26,7 @@ from gmm_rs._core import __version__
 _NAMES = {
     "GaussianMixtureClassifier": "classification",
     "GaussianMixtureDetector": "outliers",
+    "GaussianMixtureImputer": "imputation",
     "GaussianMixtureRegressor": "regression",
     "Likelihood": "likelihood",
     "Resident": "products",
@@ -44,6 +46,7 @@ _MODULES = {
     "datasets",
     "exceptions",
     "files",
+    "imputation",
     "likelihood",
     "many",
     "mixture",
@@ -61,6 +64,7 @@ _MODULES = {
 __all__ = [
     "GaussianMixtureClassifier",
     "GaussianMixtureDetector",
+    "GaussianMixtureImputer",
     "GaussianMixtureRegressor",
     "Likelihood",
     "Resident",
@@ -74,6 +78,7 @@ __all__ = [
     "datasets",
     "exceptions",
     "files",
+    "imputation",
     "likelihood",
     "load",
     "many",

@@ -5,6 +5,7 @@ from gmm_rs import dask as dask
 from gmm_rs import datasets as datasets
 from gmm_rs import exceptions as exceptions
 from gmm_rs import files as files
+from gmm_rs import imputation as imputation
 from gmm_rs import likelihood as likelihood
 from gmm_rs import many as many
 from gmm_rs import mixture as mixture
@@ -21,6 +22,7 @@ from gmm_rs._core import __version__ as __version__
 from gmm_rs.classification import GaussianMixtureClassifier as GaussianMixtureClassifier
 from gmm_rs.files import load as load
 from gmm_rs.files import save as save
+from gmm_rs.imputation import GaussianMixtureImputer as GaussianMixtureImputer
 from gmm_rs.likelihood import Likelihood as Likelihood
 from gmm_rs.outliers import GaussianMixtureDetector as GaussianMixtureDetector
 from gmm_rs.posterior import mcmc as mcmc
@@ -33,6 +35,7 @@ from gmm_rs.steps import Statistics as Statistics
 __all__ = [
     "GaussianMixtureClassifier",
     "GaussianMixtureDetector",
+    "GaussianMixtureImputer",
     "GaussianMixtureRegressor",
     "Likelihood",
     "Resident",
@@ -46,6 +49,7 @@ __all__ = [
     "datasets",
     "exceptions",
     "files",
+    "imputation",
     "likelihood",
     "load",
     "many",

@@ -341,7 +341,7 @@ def _warn(found, *, converged):
     for kind, text in found:
         if kind == "not-converged":
             continue
-        category = DataWarning if kind in ("regularisation", "spikes") else ConvergenceWarning
+        category = DataWarning if kind in ("regularisation", "spikes", "unobserved") else ConvergenceWarning
         warnings.warn(text, category, stacklevel=_CALLER)
     if not converged:
         warnings.warn(_NOT_CONVERGED, ConvergenceWarning, stacklevel=_CALLER)

@@ -37,6 +37,7 @@ __all__ = [
     "first_moments",
     "fit",
     "fit_many",
+    "impute",
     "labels",
     "linear",
     "log_densities",
@@ -46,6 +47,7 @@ __all__ = [
     "mixture",
     "outlier_threshold",
     "partial_fit",
+    "pooled",
     "posterior_draws",
     "posterior_expectation",
     "posterior_predictive",
@@ -257,6 +259,10 @@ def evaluate_there(rows: DeviceArray, parameters: _Attributes, place: _Place, wh
 def score(
     rows: _Rows | DeviceArray, parameters: _Attributes, place: _Place, weights: _Float | None = None
 ) -> tuple[float, float]: ...
+def impute(
+    rows: _Rows, parameters: _Attributes, place: _Place, how: str, seed: int, draw: int
+) -> NDArray[np.float64]: ...
+def pooled(estimates: _Float, variances: _Float) -> dict[str, float]: ...
 def sample(
     parameters: _Attributes, n: int, seed: int, noise: str | None = None
 ) -> tuple[_Float, NDArray[np.int64]]: ...
@@ -328,7 +334,7 @@ def tree_of_rows(
     rows: _Rows, given: _Parameters, place: _Place, by: str, weights: _Float | None = None
 ) -> dict[str, Any]: ...
 def storage(parameters: _Parameters, precision: _Precision) -> _Storage: ...
-def table(stream: object, columns: list[str] | None = None) -> tuple[_Rows, list[str] | None]: ...
+def table(stream: object, columns: list[str] | None = None, nulls: bool = False) -> tuple[_Rows, list[str] | None]: ...
 
 def read_tables(
     paths: list[str | PathLike[str]], columns: list[str] | None = None, memory: int | None = None

@@ -14,16 +14,21 @@ from sklearn.utils.validation import (
 )
 
 from gmm_rs import _core, _gpu, _numbers, _place
-from gmm_rs.exceptions import DataError
+from gmm_rs.exceptions import DataError, ParameterError
 
 # float32 and float64 stay as they are, everything else becomes float64.
 _FLOATS = [np.float64, np.float32]
 
 
+class Holed(np.ndarray):
+    """Rows in which NaN is a missing value; `gmm_rs._core` knows the class by its name."""
+
+
 def rows(model, X, *, reset, by_name=False, **checks):
     """`X` as an array of shape (n, d), float32 or float64, with its columns checked against `model`.
 
-    NaN and infinity are not checked here: the engine does it once, and reports row and column.
+    NaN and infinity are not checked here: the engine does it once, and reports row and column. If the model takes
+    missing values, the array is a `Holed` one.
 
     Parameters
     ----------
@@ -40,6 +45,20 @@ def rows(model, X, *, reset, by_name=False, **checks):
     -------
     X : ndarray of shape (n, d), or OnGpu
     """
+    found = _rows(model, X, reset=reset, by_name=by_name, **checks)
+    if getattr(model, "missing", "error") != "em":
+        return found
+    if isinstance(found, _gpu.OnGpu):
+        raise ParameterError("missing='em' takes rows in host memory: the rows are on a GPU")
+    return found.view(Holed)
+
+
+def has_option(model):
+    """Whether missing values are read: as NaN, and nulls of tables too."""
+    return getattr(model, "missing", "error") != "error"
+
+
+def _rows(model, X, *, reset, by_name, **checks):
     checks.update(dtype=_FLOATS, ensure_all_finite=False)
     if _gpu.is_on_gpu(X):
         return _rows_on_gpu(model, X, reset=reset, **checks)
@@ -52,7 +71,7 @@ def rows(model, X, *, reset, by_name=False, **checks):
     _numbers.check_is_collected(X)
     wanted = None if reset or not by_name else getattr(model, "feature_names_in_", None)
     if _is_table(X):
-        array, names = _of_table(X, wanted)
+        array, names = _of_table(X, wanted, has_option(model))
         _check_names(model, names, reset=reset)
         array = check_array(array, estimator=model, input_name="X", **checks)
         _check_n_features(model, array, reset=reset)
@@ -181,9 +200,9 @@ def _is_table(X):
     return hasattr(X, "__arrow_c_stream__") and not hasattr(X, "iloc") and not isinstance(X, type)
 
 
-def _of_table(X, wanted=None):
+def _of_table(X, wanted=None, nulls=False):
     """The rows of a table and its column names or None; if there are more columns than `wanted`, only those."""
-    return _core.table(X.__arrow_c_stream__(), None if wanted is None else list(wanted))
+    return _core.table(X.__arrow_c_stream__(), None if wanted is None else list(wanted), nulls)
 
 
 def _chosen(X, wanted):

@@ -6,10 +6,11 @@ from numbers import Real
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from gmm_rs import _bridge, _inputs
+from gmm_rs import _bridge, _inputs, _missing
 from gmm_rs._base import Mixture
 from gmm_rs._bayesian import BayesianGaussianMixture
 from gmm_rs._convert import from_sklearn, to_sklearn
+from gmm_rs.exceptions import ParameterError
 
 __all__ = ["BayesianGaussianMixture", "GaussianMixture"]
 
@@ -150,6 +151,11 @@ class GaussianMixture(Mixture):
         Hypervolume of the region of the noise, mclust's ``1 / Vinv``. None: that of the smaller of two boxes around the
         rows, along the columns and along the principal axes.
 
+    missing : {'error', 'em', 'drop'}, default='error'
+        What NaN in the rows means. 'error': invalid input. 'em': a missing value, taken to be missing at random; the fit
+        maximises the likelihood of the observed values (Ghahramani and Jordan 1994), and predictions use the densities of
+        the observed values. 'drop': `fit` leaves such rows out; predictions refuse them. See :meth:`impute`.
+
     Attributes
     ----------
     weights_ : ndarray of shape (k,)
@@ -234,6 +240,7 @@ class GaussianMixture(Mixture):
         "shared_covariances": [list, tuple, StrOptions({"all"}), None],
         "noise": [StrOptions({"auto"}), Interval(Real, 0.0, 1.0, closed="neither"), "array-like", None],
         "noise_volume": [Interval(Real, 0.0, None, closed="neither"), None],
+        "missing": [StrOptions({"error", "em", "drop"})],
     }
 
     def __init__(
@@ -269,6 +276,7 @@ class GaussianMixture(Mixture):
         shared_covariances=None,
         noise=None,
         noise_volume=None,
+        missing="error",
     ):
         self.n_components = n_components
         self.covariance_type = covariance_type
@@ -300,6 +308,12 @@ class GaussianMixture(Mixture):
         self.shared_covariances = shared_covariances
         self.noise = noise
         self.noise_volume = noise_volume
+        self.missing = missing
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.missing == "em"
+        return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, sample_weight=None):
@@ -385,12 +399,18 @@ class GaussianMixture(Mixture):
         labels : ndarray of shape (n,)
             Most probable component of each row.
         """
-        return _inputs.like(X, _bridge.labels(self, self._fit(X, y, sample_weight)))
+        rows = self._fit(X, y, sample_weight)
+        if len(rows) != len(X):
+            raise ParameterError("missing='drop' left rows out of the fit, so they have no label: use missing='em'")
+        return _inputs.like(X, _bridge.labels(self, rows))
 
     def _fit(self, X, y, sample_weight):
-        rows = _inputs.rows(self, X, reset=True, ensure_min_samples=2)
-        weights, labels = _inputs.weights(sample_weight, rows), _bridge.labels_of(self, y, rows.shape[0])
-        self.engine_ = _bridge.fit(self, rows, weights, labels)
+        with _missing.named(self):
+            rows = _inputs.rows(self, X, reset=True, ensure_min_samples=2)
+            weights, labels = _inputs.weights(sample_weight, rows), _bridge.labels_of(self, y, rows.shape[0])
+            if self.missing == "drop":
+                rows, weights, labels = _missing.complete(rows, weights, labels)
+            self.engine_ = _bridge.fit(self, rows, weights, labels)
         _bridge.as_given(self, X)
         return rows
 
@@ -463,6 +483,29 @@ class GaussianMixture(Mixture):
     def _n_parameters(self):
         return _bridge.n_parameters(self)
 
+    def impute(self, X, how="mean", n_draws=None):
+        """Replace missing values, which are NaN, by what the mixture says about them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+            Rows. Nothing need be missing.
+
+        how : {'mean', 'mode', 'draw'}, default='mean'
+            'mean': the mean given the observed values of the row; 'mode': the mean in the component that is most probable
+            given these; 'draw': a draw given these, by `random_state`.
+
+        n_draws : int, default=None
+            Number of draws, for multiple imputation: see :func:`gmm_rs.imputation.pool`. The result is then of shape
+            (n_draws, n, d).
+
+        Returns
+        -------
+        X : ndarray of shape (n, d) or (n_draws, n, d)
+            float64 rows; observed values are unchanged.
+        """
+        return _missing.impute(self, X, how, n_draws)
+
     def to_sklearn(self):
         """Convert to a :class:`sklearn.mixture.GaussianMixture`, fitted if this estimator is fitted.
 
@@ -471,7 +514,7 @@ class GaussianMixture(Mixture):
         estimator : sklearn.mixture.GaussianMixture
             Without the parameters and attributes that only this class has (`device`, `precision`, `n_jobs`,
             `init_rows`, `callback`, `prior`, `floor`, `floor_relative`, `drop_starved`, `labels`, the `fixed_` and shared
-            parts, `engine_`). A mixture with noise is an error.
+            parts, `missing`, `engine_`). A mixture with noise is an error.
         """
         return to_sklearn(self)
 

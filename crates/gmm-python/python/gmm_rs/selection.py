@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from gmm_rs import _bridge, _core, _fitted, _inputs, _rules
+from gmm_rs import _bridge, _core, _fitted, _inputs, _missing, _rules
 from gmm_rs._given import index
 from gmm_rs._place import place
 from gmm_rs.exceptions import DataWarning, ParameterError
@@ -51,6 +51,7 @@ def select(
     drop_starved=None,
     noise=None,
     noise_volume=None,
+    missing="error",
 ):
     """Fit every combination of number of components and covariance type, and select the best by a criterion.
 
@@ -120,6 +121,8 @@ def select(
 
     noise_volume : float, default=None
 
+    missing : {'error', 'em', 'drop'}, default='error'
+
     Returns
     -------
     selection : Selection
@@ -165,6 +168,7 @@ def select(
         drop_starved=drop_starved,
         noise=noise,
         noise_volume=noise_volume,
+        missing=missing,
     )
     model._validate_params()
     rows = _inputs.rows(model, X, reset=True, ensure_min_samples=2)
@@ -180,6 +184,8 @@ def select(
         "rule": _rules.rule(model, None, *rows.shape),
     }
     weights = _inputs.weights(sample_weight, rows)
+    if missing == "drop":
+        rows, weights, _ = _missing.complete(rows, weights, None)
     start = _bridge.STARTS[init_params]
     try:
         found = _core.select(

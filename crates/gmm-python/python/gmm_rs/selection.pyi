@@ -50,6 +50,7 @@ def select(
     drop_starved: float | None = None,
     noise: Literal["auto"] | float | ArrayLike | None = None,
     noise_volume: float | None = None,
+    missing: Literal["error", "em", "drop"] = "error",
 ) -> Selection: ...
 
 class Test(NamedTuple):
