@@ -96,6 +96,9 @@ impl CudaGroup {
         shift: &[f64],
         to_move: bool,
     ) -> Result<Box<dyn Resident>, Error> {
+        if data.has_missing() {
+            return self.load_incomplete(data, precision, shift);
+        }
         match precision {
             Precision::F32 => self.rows::<f32>(data, precision, shift, to_move),
             Precision::F64 => self.rows::<f64>(data, precision, shift, to_move),

@@ -199,6 +199,9 @@ impl CudaEngine {
         to_move: bool,
     ) -> Result<Box<dyn Resident>, Error> {
         check_features(data.n_features(), shift.len())?;
+        if data.has_missing() {
+            return self.load_incomplete(data, precision, shift);
+        }
         let (gpu, forced) = (self.gpu.clone(), ForcedPlan::from_environment()?);
         Ok(match precision {
             Precision::F32 => Box::new(CudaResident::<f32>::load(gpu, data, precision, shift, forced, to_move)?),
