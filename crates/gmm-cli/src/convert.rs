@@ -1,8 +1,9 @@
 //! `gmm convert`: converts a table or a model to another format.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use gmm_model::Precision;
 
 use crate::args::TableArgs;
 use crate::exit::Failure;
@@ -13,10 +14,15 @@ const EXAMPLES: &str = "\
 The format follows from the extension: json and safetensors are models; csv, tsv, txt, npy, npz (read only), parquet \
 and arrow are tables. All values are preserved exactly; npy files have no column names.
 
+A model is also written as onnx: standard operators (opset 13) for onnxruntime and other programs. The input X, (N, d), \
+and the outputs label, responsibilities and log_density are those of gmm predict and gmm score, in --precision. \
+Models by variational Bayes are refused.
+
 Examples:
   gmm convert rows.csv rows.npy
   gmm convert arrays.npz:X rows.parquet
   gmm convert model.json model.safetensors
+  gmm convert model.json model.onnx --precision f64
   gmm convert rows.parquet - | head
   gmm convert excel.txt rows.csv --separator ';' --decimal , --columns '!id'";
 
@@ -30,6 +36,9 @@ pub(crate) struct ConvertArgs {
     /// Output file, in the format of its extension; - is standard output, as csv for a table or JSON for a model
     #[arg(value_name = "OUT")]
     to: PathBuf,
+    /// Precision of an onnx model, and of the rows that it takes: f32 or f64 [default: f32, as most programs expect]
+    #[arg(long, value_name = "P")]
+    precision: Option<Precision>,
     #[command(flatten)]
     table: TableArgs,
 }
@@ -40,13 +49,26 @@ pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
     let packed =
         args.from.extension().is_some_and(|e| ["gz", "zst"].iter().any(|packed| e.eq_ignore_ascii_case(packed)));
     let model = is_model_path(&args.from) || (packed && is_model_path(&args.from.with_extension("")));
-    if !is_stdio(&args.to) && model != is_model_path(&args.to) && !is_stdio(&args.from) {
+    if is_onnx(&args.from) {
+        let why = format!("{}: onnx models are written, not read: give the model file", args.from.display());
+        return Err(Failure::Usage(why).into());
+    }
+    if args.precision.is_some() && !is_onnx(&args.to) {
+        return Err(Failure::Usage("--precision is that of an onnx model: name the output *.onnx".to_owned()).into());
+    }
+    let to_model = is_model_path(&args.to) || is_onnx(&args.to);
+    if !is_stdio(&args.to) && model != to_model && !is_stdio(&args.from) {
         let what = |model| if model { "a model" } else { "a table" };
         let (from, to) = (args.from.display(), args.to.display());
         let why = format!("{from} is {}, but {to} would be {}", what(model), what(!model));
         return Err(Failure::Usage(why).into());
     }
-    if model || is_model_path(&args.to) {
+    if is_onnx(&args.to) {
+        output::check_folder(&args.to)?;
+        let model = input::any_model(&args.from)?;
+        let _whole = output::hold(&args.to);
+        gmm_data::write_onnx(&args.to, &model, args.precision.unwrap_or(Precision::F32))?;
+    } else if model || is_model_path(&args.to) {
         output::check_model_path(&args.to)?;
         output::write_model(&args.to, &input::any_model(&args.from)?)?;
     } else {
@@ -58,4 +80,9 @@ pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
     }
     console.note(|| format!("wrote {}", args.to.display()));
     Ok(())
+}
+
+/// Whether a path has the extension of an ONNX model.
+fn is_onnx(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e.eq_ignore_ascii_case("onnx"))
 }

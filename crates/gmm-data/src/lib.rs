@@ -6,6 +6,7 @@
 //!   tables and single columns; [`write_table_chunks`] writes a table too large for memory, chunk by chunk.
 //! - Models: [`read_model`] and [`write_model`] use JSON or safetensors. [`read_mixtures`] reads many mixtures from one
 //!   file, for example one written by [`write_draws`].
+//!   [`write_onnx`] writes a model as an ONNX graph, for other programs.
 //! - Statistics: [`read_statistics`] and [`write_statistics`] use the byte form of [`gmm_model::Statistics`].
 //!
 //! Writes are atomic: a file appears whole or not at all ([`atomic`]). Every failure is a [`FileError`], which names
@@ -40,6 +41,7 @@ mod mapped;
 mod memory;
 mod model;
 mod npy;
+mod onnx;
 mod parallel;
 mod read;
 mod rows;
@@ -67,6 +69,7 @@ pub use model::{
     read_model_or_groups, stage_model, write_group_models, write_model, write_model_and_state,
 };
 pub use npy::npz::{Array, read_npz, read_npz_array};
+pub use onnx::{ONNX_OPSET, model_to_onnx, write_onnx};
 pub use read::{ReadOptions, file_of, read_bytes, read_stream, read_table};
 pub use rows::RowGatherer;
 pub use size::parse_size;

@@ -61,6 +61,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(bootstrap::bootstrap, module)?)?;
     module.add_function(wrap_pyfunction!(files::read_model, module)?)?;
     module.add_function(wrap_pyfunction!(files::write_model, module)?)?;
+    module.add_function(wrap_pyfunction!(files::to_onnx, module)?)?;
     module.add_function(wrap_pyfunction!(sources::read_tables, module)?)?;
     module.add_function(wrap_pyfunction!(sources::memory_size, module)?)?;
     module.add_class::<sources::Gatherer>()?;

@@ -197,7 +197,7 @@ fn encode(path: &Path, model: &ModelFile, state: Option<&Value>) -> Result<Vec<u
 }
 
 /// Checks the lengths of the fields that have a number or a name per column or component, and the threshold of outliers.
-fn check_columns(model: &ModelFile) -> Result<(), Fault> {
+pub(crate) fn check_columns(model: &ModelFile) -> Result<(), Fault> {
     let d = model.mixture.n_features();
     if let Some(RowStorage { shift, .. }) = &model.storage
         && (shift.len() != d || shift.iter().any(|v| !v.is_finite()))

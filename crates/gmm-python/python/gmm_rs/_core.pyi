@@ -70,6 +70,7 @@ __all__ = [
     "supervectors",
     "synthetic",
     "table",
+    "to_onnx",
     "top_statistics",
     "tree",
     "tree_of_rows",
@@ -241,6 +242,16 @@ def write_model(
     noise: str | None = None,
     posterior: dict[str, Any] | None = None,
 ) -> None: ...
+def to_onnx(
+    path: str | PathLike[str] | None,
+    precision: str,
+    given: _Parameters,
+    feature_names: list[str] | None = None,
+    record: str | None = None,
+    outliers: _Outliers | None = None,
+    clusters: list[int] | None = None,
+    noise: str | None = None,
+) -> bytes | None: ...
 def posterior_expectation(posterior: dict[str, Any]) -> tuple[_Float, float]: ...
 def posterior_predictive(rows: _Rows, posterior: dict[str, Any], place: _Place) -> _Float: ...
 def posterior_draws(posterior: dict[str, Any], n: int, seed: int) -> list[dict[str, _Float]]: ...

@@ -123,17 +123,32 @@ def save(model, path):
     if not is_bayesian and not isinstance(model, (GaussianMixture, GaussianMixtureDetector, Original)):
         raise TypeError(f"expected a GaussianMixture, got {type(model).__name__}")
     check_is_fitted(model)
-    names = getattr(model, "feature_names_in_", None)
-    names = None if names is None else [str(name) for name in names]
     outliers = getattr(model, "_outliers", None)
+    names = _names(model)
     if isinstance(model, GaussianMixtureDetector):
         outliers, model = model._threshold(), model.mixture_
+    posterior = _bayes.posterior(model) if is_bayesian else None
+    _core.write_model(os.fspath(path), *_content(model, names, outliers), posterior)
+    return path
+
+
+def to_onnx(model, path, precision):
+    """See :meth:`gmm_rs.mixture.GaussianMixture.to_onnx`."""
+    check_is_fitted(model)
+    content = _content(model, _names(model), getattr(model, "_outliers", None))
+    return _core.to_onnx(None if path is None else os.fspath(path), precision, *content)
+
+
+def _names(model):
+    names = getattr(model, "feature_names_in_", None)
+    return None if names is None else [str(name) for name in names]
+
+
+def _content(model, names, outliers):
+    """The mixture of a fitted estimator, and what a file has beside it."""
     clusters = getattr(model, "clusters_", None)
     clusters = None if clusters is None else [int(cluster) for cluster in clusters]
-    record, noise = _fitted.record_of(model), _rules.noise_of(model)
-    posterior = _bayes.posterior(model) if is_bayesian else None
-    _core.write_model(os.fspath(path), _given(model), names, record, outliers, clusters, noise, posterior)
-    return path
+    return _given(model), names, _fitted.record_of(model), outliers, clusters, _rules.noise_of(model)
 
 
 def read(paths, *, columns=None, memory=None, return_names=False):

@@ -518,6 +518,38 @@ class GaussianMixture(Mixture):
         """
         return to_sklearn(self)
 
+    def to_onnx(self, path=None, *, precision="f32"):
+        """Convert to an ONNX model of standard operators (opset 13), for other programs.
+
+        Its input `X`, of shape (N, d), has the given precision. Its outputs are `label`, int64, `responsibilities`, of
+        shape (N, k), and `log_density`, as :meth:`predict`, :meth:`predict_proba` and :meth:`score_samples` return them.
+        If the model was read from a file that combines components into clusters, the first two are those of clusters.
+
+        Parameters
+        ----------
+        path : path, default=None
+            File to write, whole or not at all; None means to return the bytes.
+        precision : {'f32', 'f64'}, default='f32'
+            Precision of rows, parameters and results.
+
+        Returns
+        -------
+        onnx : bytes or None
+            The model, if `path` is None.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        ParameterError
+            A `ValueError`, if the precision is unknown.
+        FileError
+            A `ValueError`, if a number exceeds the range of the precision.
+        """
+        from gmm_rs.files import to_onnx
+
+        return to_onnx(self, path, precision)
+
     @classmethod
     def from_sklearn(cls, estimator, **parameters):
         """Convert from a :class:`sklearn.mixture.GaussianMixture`, fitted if that estimator is fitted.

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Sequence
+from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -118,5 +119,8 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         self, X: ArrayLike | _Table, how: Literal["mean", "mode", "draw"] = "mean", n_draws: int | None = None
     ) -> NDArray[np.float64]: ...
     def to_sklearn(self) -> _Original: ...
+    def to_onnx(
+        self, path: str | PathLike[str] | None = None, *, precision: Literal["f32", "f64"] = "f32"
+    ) -> bytes | None: ...
     @classmethod
     def from_sklearn(cls, estimator: _Original, **parameters: Any) -> Self: ...
