@@ -1,10 +1,10 @@
 //! The computation of a mixture as a graph of standard operators.
 //!
-//! For rows `X`, `(N, d)`, and a factor `U_c` of each precision, `U_c U_cᵀ = Σ_c⁻¹`:
+//! For rows `X`, `(N, d)`, and the Cholesky factors `L_c` of the covariances:
 //!
 //! ```text
-//! whitened[c, i, :] = (x_i − μ_c) U_c                        (k, N, d)
-//! log_joint[i, c]   = −½ |whitened[c, i, :]|² + constant_c   (N, k)
+//! whitened[c, :, i] = L_c⁻¹ (x_i − μ_c)                      (k, d, N)
+//! log_joint[i, c]   = −½ |whitened[c, :, i]|² + constant_c   (N, k)
 //! constant_c        = ln w_c − (d/2) ln 2π − ½ ln det Σ_c
 //! log_density[i]    = ln Σ_c exp(log_joint[i, c])            (N,)
 //! ```
@@ -12,6 +12,8 @@
 //! The square of a difference is never expanded into `x² − 2xμ + μ²`, whose terms cancel if the data are far from the
 //! origin. In f32 a mean is the sum of two f32 numbers: the first is subtracted without rounding from rows near it
 //! (Sterbenz 1974), so that an offset of the data costs no precision.
+//!
+//! Rows are the last axis, so that the loops of a runtime are long: with d last they took half as long again.
 
 use gmm_model::{Factors, Mixture, Noise, Precision, inverse_transposed};
 use ndarray::{Array1, Array2, Array3};
@@ -45,22 +47,23 @@ fn distances(builder: &mut Builder, mixture: &Mixture) -> Result<&'static str, S
     let (k, d) = mixture.means().dim();
     let means = mixture.means();
     check(builder, "mean", means.iter().copied(), false)?;
-    builder.reals("means", &[k, 1, d], means.iter().copied());
-    let mut centred = builder.apply("Sub", &["X", "means"], "difference", &[]);
+    let order = [("perm", Attribute::Ints(&[1, 0]))];
+    builder.apply("Transpose", &["X"], "columns", &order);
+    builder.reals("means", &[k, d, 1], means.iter().copied());
+    let mut centred = builder.apply("Sub", &["columns", "means"], "difference", &[]);
     let rest = means.mapv(|v| v - f64::from(v as f32));
     if builder.precision == Precision::F32 && rest.iter().any(|&v| v != 0.0) {
-        builder.reals("means_rest", &[k, 1, d], rest);
+        builder.reals("means_rest", &[k, d, 1], rest);
         centred = builder.apply("Sub", &[centred, "means_rest"], "centred", &[]);
     }
     let operator = factors(builder, mixture)?;
-    builder.apply(operator, &[centred, "precision_factors"], "whitened", &[]);
-    let over_columns = [("axes", Attribute::Ints(&[2])), ("keepdims", Attribute::Int(0))];
+    builder.apply(operator, &["precision_factors", centred], "whitened", &[]);
+    let over_columns = [("axes", Attribute::Ints(&[1])), ("keepdims", Attribute::Int(0))];
     builder.apply("ReduceSumSquare", &["whitened"], "distances_of_components", &over_columns);
-    let order = [("perm", Attribute::Ints(&[1, 0]))];
     Ok(builder.apply("Transpose", &["distances_of_components"], "distances", &order))
 }
 
-/// Adds the factors of the precisions, in a shape that broadcasts to `(k, N, d)`, and returns the operator that applies
+/// Adds the factors of the precisions, in a shape that broadcasts to `(k, d, N)`, and returns the operator that applies
 /// them to the centred rows.
 fn factors(builder: &mut Builder, mixture: &Mixture) -> Result<&'static str, String> {
     let (k, d) = mixture.means().dim();
@@ -69,12 +72,12 @@ fn factors(builder: &mut Builder, mixture: &Mixture) -> Result<&'static str, Str
         Factors::Full(_) => {
             let mut all = Array3::<f64>::zeros((k, d, d));
             for (c, mut one) in all.outer_iter_mut().enumerate() {
-                one.assign(&upper(mixture, c));
+                one.assign(&inverse(mixture, c));
             }
             ("MatMul", vec![k, d, d], all.into_raw_vec_and_offset().0)
         }
-        Factors::Tied(_) => ("MatMul", vec![d, d], upper(mixture, 0).into_raw_vec_and_offset().0),
-        Factors::Diag(sd) => ("Mul", vec![k, 1, d], sd.iter().map(|s| 1.0 / s).collect()),
+        Factors::Tied(_) => ("MatMul", vec![d, d], inverse(mixture, 0).into_raw_vec_and_offset().0),
+        Factors::Diag(sd) => ("Mul", vec![k, d, 1], sd.iter().map(|s| 1.0 / s).collect()),
         Factors::Spherical(sd) => ("Mul", vec![k, 1, 1], sd.iter().map(|s| 1.0 / s).collect()),
     };
     let what = "precision factor (the inverse of a standard deviation)";
@@ -87,9 +90,11 @@ fn factors(builder: &mut Builder, mixture: &Mixture) -> Result<&'static str, Str
     Ok(operator)
 }
 
-/// The upper triangular factor `U = L⁻ᵀ` of the precision of component `c`, `(d, d)`.
-fn upper(mixture: &Mixture, c: usize) -> Array2<f64> {
-    inverse_transposed(mixture.factors().dense(c, mixture.n_features()).view())
+/// The inverse of the Cholesky factor of the covariance of component `c`, `(d, d)` in row-major order: ONNX has no
+/// operator that solves a triangular system.
+fn inverse(mixture: &Mixture, c: usize) -> Array2<f64> {
+    let transposed = inverse_transposed(mixture.factors().dense(c, mixture.n_features()).view());
+    transposed.t().as_standard_layout().into_owned()
 }
 
 /// `ln(w_c p_c(x))`, `(N, k)`, with that of the noise in a further column. Returns the weights of the columns.
