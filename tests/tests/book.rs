@@ -25,7 +25,7 @@ fn blocks_of(text: &str) -> Vec<(String, String)> {
     block.captures_iter(text).map(|found| (found[1].to_owned(), found[2].to_owned())).collect()
 }
 
-/// Runs commands in a folder that contains the repository's `data/`, with the program on the path; returns their
+/// Runs commands in a folder with files of the repository's `data/`, with the program on the path; returns their
 /// output.
 fn run(folder: &Folder, commands: &str) -> String {
     let place = program().parent().expect("the program lies in a folder").display();
@@ -38,7 +38,7 @@ fn commands_print_what_the_book_shows() {
     for page in pages() {
         let folder = Folder::new();
         fs::create_dir(folder.path("data")).expect("a new folder");
-        for name in ["data/old_faithful.csv", "data/chevron.csv"] {
+        for name in ["data/old_faithful.csv", "data/chevron.csv", "data/iris.csv"] {
             fs::copy(root().join(name), folder.path(name)).expect("a copy");
         }
         let blocks = blocks(&page);

@@ -35,7 +35,7 @@ fn the_default_is_an_error_that_names_the_choice() {
     folder.gmm("score m.json holes.csv").failed(3, &choice);
     folder.gmm("predict m.json holes.csv").failed(3, &choice);
     // A command without the option does not name it.
-    let run = folder.gmm("loglik holes.csv --params m.json");
+    let run = folder.gmm("loglik holes.csv m.json");
     assert!(run.stderr.contains("missing value; drop or fill such rows first"), "{}", run.stderr);
     // NaN in a csv is a number that is not finite.
     folder.write("nan.csv", "a,b\n1,2\nnan,3\n2,2\n");

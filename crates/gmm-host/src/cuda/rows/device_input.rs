@@ -18,6 +18,7 @@ use crate::cuda::driver::table;
 use crate::cuda::launch::Launcher;
 use crate::cuda::launch::plan::ForcedPlan;
 use crate::cuda::number::Number;
+use crate::cuda::rows::borrowed::Borrowed;
 use crate::cuda::rows::{Rows, upload};
 use crate::data::DeviceRows;
 use crate::engine::DISTANCE_ROWS;
@@ -186,6 +187,34 @@ impl<T: Number> Rows<T> {
             upload::weights(&held.gpu, &held.queue, weights, &mut to.first(held.n))?;
         }
         Ok(held)
+    }
+
+    /// Borrows rows of another library, all of which are present, for evaluations.
+    ///
+    /// # Errors
+    /// [`Error::Memory`]; [`Error::Device`].
+    pub(crate) fn borrow(
+        gpu: Arc<Gpu>,
+        data: &DeviceData,
+        precision: Precision,
+        shift: &[f64],
+        forced: ForcedPlan,
+    ) -> Result<Self, Error> {
+        gpu.enter()?;
+        let total_weight = data.weights().map(|weights| weights.iter().sum());
+        let mut rows = Self::taken(gpu, (data.rows.n, data.rows.d), 0, total_weight, precision, shift, forced)?;
+        rows.borrowed = Some(Borrowed::new(&rows.gpu, data.rows)?);
+        rows.run(|rows| {
+            if let (Some(to), Some(weights)) = (&rows.row_weights, data.weights()) {
+                upload::weights(&rows.gpu, &rows.queue, weights, &mut to.first(rows.n))?;
+            }
+            let Some(borrowed) = &rows.borrowed else { return Ok(()) };
+            // SAFETY: the stream is waited for below, or in `run` after a failure.
+            let copied = unsafe { borrowed.shift().async_copy_from(&rows.shift[..], &rows.queue.stream) };
+            rows.gpu.check("a copy of a shift to the device", copied)?;
+            rows.queue.wait(&rows.gpu)
+        })?;
+        Ok(rows)
     }
 
     fn tile_from(&mut self, rows: &DeviceRows, shift: &Slot<f64>) -> Result<(), Error> {

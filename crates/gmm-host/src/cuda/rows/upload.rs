@@ -53,7 +53,8 @@ pub(crate) fn rows<T: Number>(
     let on_device = Slot::taken(gpu, WHAT, shift.len())?;
     let number = if data.rows().precision() == Precision::F32 { 4 } else { 8 };
     let room = |bytes: usize| {
-        let bytes = bytes.max(number * TILE * shift.len()).min(number * data.n_rows() * shift.len());
+        let bytes =
+            bytes.max(number * TILE * shift.len()).min(number * data.n_rows().next_multiple_of(TILE) * shift.len());
         Slot::<f64>::taken(gpu, WHAT, bytes.div_ceil(8))
     };
     let piece = match room(CHUNK_BYTES) {
@@ -66,15 +67,15 @@ pub(crate) fn rows<T: Number>(
     let copied =
         unsafe { on_device.first(shift.len()).async_copy_from(&host_shift.as_slice()[..shift.len()], &queue.stream) };
     gpu.check("a copy of a shift to the device", copied)?;
-    let way = Way { gpu, queue, piece: &piece, shift: &on_device.first(shift.len()), to };
+    let upload = Upload { gpu, queue, piece: &piece, shift: &on_device.first(shift.len()), to };
     match data.rows() {
-        Matrix::F32(a) => way.send(a.as_slice().expect("a Matrix is row-major"), Precision::F32),
-        Matrix::F64(a) => way.send(a.as_slice().expect("a Matrix is row-major"), Precision::F64),
+        Matrix::F32(a) => upload.send(a.as_slice().expect("a Matrix is row-major"), Precision::F32),
+        Matrix::F64(a) => upload.send(a.as_slice().expect("a Matrix is row-major"), Precision::F64),
     }
 }
 
-/// The way of the rows: pinned memory, a piece of the original rows on the device, tiles.
-struct Way<'a, T: Number> {
+/// An upload: rows go through pinned memory and a piece of the original rows on the device, to tiles.
+struct Upload<'a, T: Number> {
     gpu: &'a Gpu,
     queue: &'a Queue,
     /// Words of two `f32` or one `f64` each. The stream copies a piece only after the kernel that reads the one before.
@@ -83,7 +84,7 @@ struct Way<'a, T: Number> {
     to: &'a DeviceSlice<T>,
 }
 
-impl<T: Number> Way<'_, T> {
+impl<T: Number> Upload<'_, T> {
     fn send<S: DeviceCopy + Pod + Send + Sync>(&self, rows: &[S], precision: Precision) -> Result<(), Error> {
         let Self { gpu, queue, .. } = *self;
         let d = self.shift.len();
