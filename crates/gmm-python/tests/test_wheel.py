@@ -63,7 +63,7 @@ def test_the_module_is_stripped_and_of_bounded_size():
     # It was 67 MB in 2026, of which 49 MB were uncompressed PTX; the PTX is now smaller and compressed. The code passed 20 MB
     # with rows beyond memory, statistics, and online fits, 21 MB with structure, regression, starts and adaptation,
     # and 22 MB with noise and variational Bayes.
-    assert module().stat().st_size < 40e6 and sections[".text"] < 23e6
+    assert module().stat().st_size < 40e6 and sections[".text"] < 24e6
 
 
 def test_stubs_and_marker_are_there():

@@ -138,6 +138,9 @@ class GaussianMixture(mixture.GaussianMixture):
     noise_volume : None, default=None
         As for `prior`.
 
+    missing : 'error', default='error'
+        As for `prior`: NaN is an error.
+
     Attributes
     ----------
     weights_ : ndarray of shape (k,)

@@ -43,6 +43,7 @@ class GaussianMixtureImputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimat
     n_features_in_: int
     feature_names_in_: NDArray[np.object_]
 
+    def __sklearn_tags__(self) -> Any: ...
     def __init__(
         self,
         n_components: int = 1,

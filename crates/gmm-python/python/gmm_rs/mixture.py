@@ -399,8 +399,8 @@ class GaussianMixture(Mixture):
         labels : ndarray of shape (n,)
             Most probable component of each row.
         """
-        rows = self._fit(X, y, sample_weight)
-        if len(rows) != len(X):
+        rows, left_out = self._fit(X, y, sample_weight)
+        if left_out:
             raise ParameterError("missing='drop' left rows out of the fit, so they have no label: use missing='em'")
         return _inputs.like(X, _bridge.labels(self, rows))
 
@@ -408,11 +408,12 @@ class GaussianMixture(Mixture):
         with _missing.named(self):
             rows = _inputs.rows(self, X, reset=True, ensure_min_samples=2)
             weights, labels = _inputs.weights(sample_weight, rows), _bridge.labels_of(self, y, rows.shape[0])
+            n = len(rows)
             if self.missing == "drop":
                 rows, weights, labels = _missing.complete(rows, weights, labels)
             self.engine_ = _bridge.fit(self, rows, weights, labels)
         _bridge.as_given(self, X)
-        return rows
+        return rows, n - len(rows)
 
     def score_samples(self, X):
         """Compute the log density of each row.

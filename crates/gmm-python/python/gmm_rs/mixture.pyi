@@ -65,6 +65,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
     noise_region_: dict[str, Any] | None
     clusters_: NDArray[np.integer[Any]]
 
+    def __sklearn_tags__(self) -> Any: ...
     def __init__(
         self,
         n_components: int = 1,
