@@ -223,6 +223,8 @@ class GaussianMixture(mixture.GaussianMixture):
         if self.precision == "fast":
             raise ParameterError("precision is 'fast': on a cluster it must be 'f32', 'f64' or None")
         _rules.only_likelihood(self, "a fit on a cluster maximises the likelihood")
+        if self.missing != "error":
+            raise ParameterError(f"missing={self.missing!r}: a fit on a cluster takes no missing values")
         parts, weights = partitions(X, sample_weight)
         seed = _bridge.seed(self.random_state)
         with _partitions.Held(parts, weights, self._place()) as held:
