@@ -3,9 +3,9 @@
 #[cfg(doctest)]
 mod book;
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
@@ -257,4 +257,19 @@ pub fn close(found: &[f64], expected: &[f64], tolerance: f64) {
         let agree = (a - b).abs() <= tolerance * b.abs().max(1.0);
         assert!(agree, "{found:?} is not {expected:?} within {tolerance:e}");
     }
+}
+
+/// Runs a command, sends it a signal once its standard error contains `when`, and returns exit code and standard error.
+pub fn stopped(folder: &Folder, command: &str, signal: &str, when: &str) -> (Option<i32>, String) {
+    let mut child = Command::new(program());
+    child.current_dir(folder.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.args(command.split_whitespace()).spawn().unwrap();
+    let mut said = String::new();
+    let mut words = BufReader::new(child.stderr.take().unwrap());
+    while !said.contains(when) {
+        assert!(words.read_line(&mut said).unwrap() > 0, "it ended before it said '{when}': {said}");
+    }
+    Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
+    words.read_to_string(&mut said).unwrap();
+    (child.wait().unwrap().code(), said)
 }

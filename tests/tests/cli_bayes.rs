@@ -53,7 +53,7 @@ fn a_file_gives_the_prior_and_options_take_precedence() {
         folder.json("m.json")["posterior"].clone()
     };
     let flags = "--bayes dirichlet --concentration 2 --mean-prior 3,70 --dof 4.5 --scale 2,300";
-    assert_eq!(posterior("--bayes dirichlet --prior full.toml"), posterior(flags));
+    assert_eq!(posterior("--bayes dirichlet --prior=full.toml"), posterior(flags));
     assert_eq!(
         posterior("--bayes dirichlet --prior=full.toml --dof 7"),
         posterior(&format!("{flags} --dof 7").replace("--dof 4.5 ", ""))
@@ -63,23 +63,23 @@ fn a_file_gives_the_prior_and_options_take_precedence() {
         "gamma.toml",
         "[means]\nprior = 'normal'\nmean = 5\n[covariances]\nprior = 'inverse-gamma'\nshape = 3\nscale = 4\n",
     );
-    let diag = posterior("--bayes dp --covariance diag --prior gamma.toml");
+    let diag = posterior("--bayes dp --covariance diag --prior=gamma.toml");
     assert_eq!((numbers(&diag["mean_prior"]), numbers(&diag["covariance_prior"])), (vec![5.0, 5.0], vec![8.0, 8.0]));
     assert_eq!(diag["degrees_of_freedom_prior"], 6.0);
-    let spherical = posterior("--bayes dp --covariance spherical --prior gamma.toml");
+    let spherical = posterior("--bayes dp --covariance spherical --prior=gamma.toml");
     assert_eq!((&spherical["degrees_of_freedom_prior"], &spherical["covariance_prior"]), (&json!(3.0), &json!(4.0)));
     // A fit that goes on has the numbers, not the file.
-    let options = "-k 2 --bayes dirichlet --prior full.toml --tol 0 --threads 1 -q";
+    let options = "-k 2 --bayes dirichlet --prior=full.toml --tol 0 --threads 1 -q";
     folder.gmm(&fit(&format!("{options} --max-iter 9 -o whole.json"))).ok();
     folder.gmm(&fit(&format!("{options} --max-iter 4 --checkpoint c.json -o part.json"))).ok();
-    folder.refuses(&fit("--resume c.json --prior full.toml"), 2, &["full.toml", "leave it out"]);
+    folder.refuses(&fit("--resume c.json --prior=full.toml"), 2, &["full.toml", "leave it out"]);
     fs::remove_file(folder.path("full.toml")).unwrap();
     folder.gmm(&fit("--resume c.json --max-iter 9 -q -o rest.json")).ok();
     assert_eq!(folder.json("rest.json"), folder.json("whole.json"));
     let select = format!("select {} -k 1..2 --bayes dp --criterion bound --covariance", data("old_faithful.csv"));
-    folder.gmm(&format!("{select} diag --prior gamma.toml -q -o m.json")).ok();
+    folder.gmm(&format!("{select} diag --prior=gamma.toml -q -o m.json")).ok();
     assert_eq!(folder.json("m.json")["posterior"]["degrees_of_freedom_prior"], 6.0);
-    folder.refuses(&format!("{select} diag,full --prior gamma.toml"), 2, &["one covariance type"]);
+    folder.refuses(&format!("{select} diag,full --prior=gamma.toml"), 2, &["one covariance type"]);
 }
 
 #[test]
@@ -101,11 +101,12 @@ fn tables_that_mean_nothing_to_a_conjugate_prior_are_refused() {
         ("[means]\nprior = 'normal'", "", 2, ["p.toml", "variational Bayes", "--bayes dp"]),
     ] {
         folder.write("p.toml", text);
-        folder.refuses(&fit(&format!("-k 2 {options} --prior p.toml -o m.json")), code, &parts);
+        folder.refuses(&fit(&format!("-k 2 {options} --prior=p.toml -o m.json")), code, &parts);
     }
-    folder.refuses(&fit("-k 2 --bayes dp --prior none.toml"), 6, &["none.toml"]);
+    folder.refuses(&fit("-k 2 --bayes dp --prior=none.toml"), 6, &["none.toml"]);
+    folder.refuses(&fit("-k 2 --bayes dp --prior p.toml"), 2, &["no table", "--prior=p.toml"]);
     folder.refuses(&fit("-k 2 --prior=zip"), 2, &["conjugate", "NAME.toml"]);
-    folder.refuses("maximise s.stats --from m.json --prior p.toml -o n.json", 2, &["p.toml", "variational Bayes"]);
+    folder.refuses("maximise s.stats --from m.json --prior=p.toml -o n.json", 2, &["p.toml", "variational Bayes"]);
 }
 
 #[test]

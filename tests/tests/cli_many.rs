@@ -172,6 +172,50 @@ fn each_group_has_its_own_choice() {
 }
 
 #[test]
+fn other_options_apply_to_each_group() {
+    let folder = shops();
+    // Holes in one shop's rows.
+    let mut seen = 0;
+    let hole = |line: &str| {
+        seen += usize::from(line.contains(",south,"));
+        if line.contains(",south,") && seen % 5 == 0 {
+            format!(",{}\n", line.split_once(',').unwrap().1)
+        } else {
+            format!("{line}\n")
+        }
+    };
+    let all = String::from_utf8(folder.read("all.csv")).unwrap().lines().map(hole).collect::<String>();
+    let south = all.lines().filter(|line| line.contains(",south,")).map(|line| {
+        let fields: Vec<&str> = line.split(',').collect();
+        format!("{},{}\n", fields[0], fields[2])
+    });
+    folder.write("own.csv", "x,y\n".to_owned() + &south.collect::<String>());
+    folder.write("holes.csv", all);
+    let fit = "-k 2 --threads 1 -q --missing em";
+    folder.gmm(&format!("fit holes.csv {fit} --by shop --columns x,y -o all.json")).ok();
+    folder.gmm(&format!("fit own.csv {fit} -o own.json")).ok();
+    let found = groups(&folder, "all.json");
+    let of_south = found.get(&text("south")).unwrap().as_ref().unwrap();
+    assert_eq!(of_south.mixture, model(&folder, "own.json").mixture);
+    folder.refuses("fit holes.csv -k 2 --by shop --columns x,y", 3, &["missing value", "--missing em"]);
+    folder.refuses("fit holes.csv -k 2 --by shop --columns x,y --missing drop", 2, &["leave rows out", "--missing em"]);
+    let labels = folder.gmm("predict all.json holes.csv --by shop --missing em").ok().stdout;
+    assert_eq!(labels.lines().count(), 181);
+    assert!(folder.gmm("score all.json holes.csv --by shop --missing em").ok().stdout.contains("south"));
+    // The prior of a file, for each group.
+    folder.write("prior.toml", "[means]\nprior = 'normal'\nmean = 3\n");
+    let bayes = "-k 2 --bayes dp --threads 1 -q --max-iter 20";
+    folder.gmm(&format!("fit all.csv {bayes} --prior=prior.toml --by shop --columns x,y -o file.json")).ok();
+    folder.gmm(&format!("fit all.csv {bayes} --mean-prior 3,3 --by shop --columns x,y -o flags.json")).ok();
+    assert_eq!(folder.read("file.json"), folder.read("flags.json"));
+    folder.refuses(
+        "select all.csv -k 1..2 --bayes dp --prior=prior.toml --by shop --columns x,y",
+        2,
+        &["--prior", "--by"],
+    );
+}
+
+#[test]
 fn malformed_commands_say_what_to_do() {
     let folder = shops();
     folder.gmm("fit north.csv -k 2 -o one.json --quiet").ok();

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use gmm_tests::{Folder, close, data, numbers, program};
+use gmm_tests::{Folder, close, data, numbers, program, stopped};
 use serde_json::Value;
 
 fn faithful() -> String {
@@ -13,21 +13,6 @@ fn faithful() -> String {
 
 /// A short run, which is enough for these tests.
 const SHORT: &str = "-k 2 --chains 2 --draws 150 --warmup 150 --seed 3";
-
-/// Runs a command, sends it a signal once its standard error contains `when`, and returns exit code and standard error.
-fn stopped(folder: &Folder, command: &str, signal: &str, when: &str) -> (Option<i32>, String) {
-    let mut child = Command::new(program());
-    child.current_dir(folder.path("")).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = child.args(command.split_whitespace()).spawn().unwrap();
-    let mut said = String::new();
-    let mut words = BufReader::new(child.stderr.take().unwrap());
-    while !said.contains(when) {
-        assert!(words.read_line(&mut said).unwrap() > 0, "it ended before it said '{when}': {said}");
-    }
-    Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap();
-    words.read_to_string(&mut said).unwrap();
-    (child.wait().unwrap().code(), said)
-}
 
 /// A parameter of a `--json` summary.
 fn parameter<'a>(run: &'a Value, name: &str) -> &'a Value {
@@ -406,75 +391,4 @@ fn row_weights_count_rows_as_often() {
     let (a, b) = (means("w.csv --weights w", "w.npz"), means("r.csv", "r.npz"));
     assert!((a.0 - b.0).abs() < 5.0 * a.2.hypot(b.2), "{a:?} and {b:?}");
     assert!((a.1 / b.1).ln().abs() < 0.15, "{a:?} and {b:?}");
-}
-
-#[test]
-fn a_dirichlet_process_needs_no_number_of_components() {
-    let folder = Folder::new();
-    let options = "--prior-on-k dp --chains 2 --draws 100 --warmup 50 --device cpu --seed 1";
-    let command = |name: &str, more: &str| format!("mcmc {} {options} -o {name} {more}", faithful());
-    let run = folder.gmm(&command("a.csv", "--labels l.csv --label-draws all.npy --json")).ok().json();
-    let shares = run["clusters"].as_array().unwrap();
-    let total: f64 = shares.iter().map(|k| k["probability"].as_f64().unwrap()).sum();
-    assert!((total - 1.0).abs() < 1e-12 && run["best"]["clusters"].as_u64().unwrap() >= 2, "{run}");
-    let labels = String::from_utf8(folder.read("l.csv")).unwrap();
-    assert_eq!(labels.lines().count(), 273, "a label per row below the heading");
-    let distinct: std::collections::BTreeSet<&str> = labels.lines().skip(1).collect();
-    assert_eq!(distinct.len() as u64, run["best"]["clusters"].as_u64().unwrap());
-    let table = String::from_utf8(folder.read("a.csv")).unwrap();
-    assert_eq!(table.lines().next(), Some("chain,draw,clusters,concentration,log_joint"));
-    assert_eq!(table.lines().count(), 201);
-    // The same bits for another number of threads of the host.
-    folder.gmm(&command("b.csv", "--threads 1")).ok();
-    assert!(folder.read("a.csv") == folder.read("b.csv"));
-    for (more, what) in [
-        ("--covariance tied", "tied"),
-        ("--concentration 0", "positive"),
-        ("-k 2", "cannot be used"),
-        ("--concentration gamma:1", "SHAPE,RATE"),
-        ("--labels c.csv", "different names"),
-    ] {
-        let refused = folder.gmm(&command("c.csv", more));
-        assert!(refused.stderr.contains(what) && !folder.path("c.csv").exists(), "{more}: {}", refused.stderr);
-    }
-    std::fs::write(folder.path("p.toml"), "[means]\nprior = 'normal'\nsd = 2.0").unwrap();
-    let refused = folder.gmm(&command("c.csv", "--prior p.toml"));
-    assert!(refused.stderr.contains("p.toml: prior: means: sd") && refused.stderr.contains("--mean-precision"));
-}
-
-#[test]
-fn a_dirichlet_process_goes_on_from_its_checkpoint_with_the_same_draws() {
-    let folder = Folder::new();
-    let options = "--prior-on-k dp --chains 2 --warmup 20 --device cpu --concentration gamma:1,1 --start-clusters 5";
-    let command = |draws: &str, more: &str| format!("mcmc {} {options} --draws {draws} -q {more}", faithful());
-    folder.gmm(&command("30", "-o whole.csv --labels whole.npy")).ok();
-    folder.gmm(&command("10", "-o a.csv --checkpoint run.ckpt")).ok();
-    folder.gmm(&command("30", "-o b.csv --labels b.npy --checkpoint run.ckpt --resume")).ok();
-    assert!(folder.read("b.csv") == folder.read("whole.csv") && folder.read("b.npy") == folder.read("whole.npy"));
-    let refuses = |command: String, code: i32, parts: &[&str]| folder.refuses(&command, code, parts);
-    refuses(command("10", "-o c.csv --checkpoint run.ckpt --resume"), 3, &["run.ckpt", "30 draws", "never discarded"]);
-    refuses(command("30", "-o c.csv --checkpoint run.ckpt --resume --seed 2"), 3, &["seed 0, not 2"]);
-    refuses(command("30", "-o c.csv --resume"), 6, &["no checkpoint to resume"]);
-    refuses(command("30", "-o c.csv --weights waiting"), 2, &["--weights", "one cluster", "repeat rows"]);
-    folder.gmm(&format!("mcmc {} {SHORT} --sampler rwm -q -o d.npz --checkpoint rwm.ckpt", faithful())).ok();
-    refuses(command("30", "-o c.csv --checkpoint rwm.ckpt --resume"), 3, &["rwm.ckpt", "of another kind"]);
-    refuses(format!("mcmc {} {SHORT} -o c.npz --checkpoint run.ckpt --resume", faithful()), 3, &["run.ckpt"]);
-}
-
-#[cfg(unix)]
-#[test]
-fn an_interrupted_dirichlet_process_keeps_its_chains() {
-    let folder = Folder::new();
-    let options = "--prior-on-k dp --chains 1 --warmup 20 --device cpu -o a.csv";
-    let command = |draws: &str| format!("mcmc {} {options} --draws {draws}", faithful());
-    let (code, stderr) = stopped(&folder, &format!("{} -v", command("3000")), "TERM", "of 3020 sweeps");
-    assert_eq!(code, Some(143), "{stderr}");
-    assert!(stderr.contains("a.csv.checkpoint: continue with --resume"), "{stderr}");
-    assert_eq!(folder.files(), ["a.csv.checkpoint"]);
-    folder.refuses(&command("3000"), 2, &["a.csv.checkpoint already exists", "--resume"]);
-    folder.refuses(
-        &format!("{} --resume --warmup 30", command("3000").replace("--warmup 20 ", "")),
-        3,
-        &["warmup 20, not 30"],
-    );
 }

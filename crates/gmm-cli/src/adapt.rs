@@ -12,10 +12,11 @@ use gmm_model::adapt::{AdaptOptions, AdaptRule, Supervector, supervector};
 use gmm_model::{Dataset, Mixture};
 use ndarray::Array2;
 
-use crate::args::{self, EngineArgs, InputArgs};
+use crate::args::{self, EngineArgs};
 use crate::exit::Failure;
 use crate::input;
 use crate::output::{self, Console, is_stdio};
+use crate::table_args::InputArgs;
 use crate::utterances::{self, ByValue};
 
 const EXAMPLES: &str = "\

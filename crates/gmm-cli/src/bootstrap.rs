@@ -10,9 +10,10 @@ use gmm_host::{Bootstrap, BootstrapOptions, FitOptions, Resampling, Spread, boot
 use gmm_model::{CovarianceType, three_digits};
 use serde_json::{Value, json};
 
-use crate::args::{self, EngineArgs, InputArgs};
+use crate::args::{self, EngineArgs};
 use crate::exit::Failure;
 use crate::output::{self, Console};
+use crate::table_args::InputArgs;
 use crate::{input, interrupt, render};
 
 const EXAMPLES: &str = "\

@@ -10,9 +10,10 @@ use gmm_model::{CovarianceType, Dataset, Mixture};
 use ndarray::Array2;
 use serde_json::json;
 
-use crate::args::{EngineArgs, InputArgs, covariance};
+use crate::args::{EngineArgs, covariance};
 use crate::exit::Failure;
 use crate::output::{self, Console, is_stdio};
+use crate::table_args::InputArgs;
 use crate::{input, opening};
 
 const EXAMPLES: &str = "\

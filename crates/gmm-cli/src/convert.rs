@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gmm_model::Precision;
 
-use crate::args::TableArgs;
 use crate::exit::Failure;
 use crate::input;
 use crate::output::{self, Console, is_model_path, is_stdio};
+use crate::table_args::TableArgs;
 
 const EXAMPLES: &str = "\
 The format follows from the extension: json and safetensors are models; csv, tsv, txt, npy, npz (read only), parquet \

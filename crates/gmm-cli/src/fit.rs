@@ -19,7 +19,7 @@ use gmm_host::{
 use gmm_model::{CovarianceType, Dataset, shown};
 use serde_json::Value;
 
-use crate::args::{self, EmArgs, EngineArgs, InputArgs};
+use crate::args::{self, EmArgs, EngineArgs};
 use crate::checkpoint::{Basis, Checkpoint, FitRecord, Saved};
 use crate::exit::{self, Failure};
 use crate::input;
@@ -28,6 +28,7 @@ use crate::missing::{self, MissingArgs};
 use crate::opening::{self, Opening};
 use crate::output::{self, Console, is_stdio};
 use crate::progress::{Progress, RowSize};
+use crate::table_args::InputArgs;
 use crate::{plot, render};
 use many::ManyArgs;
 use online::OnlineArgs;

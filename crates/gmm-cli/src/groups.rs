@@ -7,9 +7,9 @@ use gmm_data::{GroupLabel, GroupModels, ModelFile, ModelOrGroups};
 use gmm_host::many::Grouping;
 use gmm_model::{Dataset, shown};
 
-use crate::args::Source;
 use crate::exit::Failure;
 use crate::output::{self, Console, is_stdio, paint};
+use crate::table_args::Source;
 use crate::{input, render};
 
 /// Rows of a table in the order of their groups, and where they were.

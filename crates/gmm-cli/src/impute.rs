@@ -8,10 +8,11 @@ use gmm_host::impute::{Imputation, impute};
 use gmm_model::missing::Pooled;
 use ndarray::{Array2, Axis};
 
-use crate::args::{self, EngineArgs, InputArgs};
+use crate::args::{self, EngineArgs};
 use crate::exit::Failure;
 use crate::missing::Missing;
 use crate::output::{self, Console};
+use crate::table_args::InputArgs;
 use crate::{input, render};
 
 const EXAMPLES: &str = "\

@@ -10,12 +10,13 @@ use gmm_host::evaluate::check_names;
 use gmm_host::{Opened, Work};
 use gmm_model::{DataError, Dataset, Matrix, Precision, shown};
 
-use crate::args::{EngineArgs, Source};
+use crate::args::EngineArgs;
 use crate::exit::Failure;
 use crate::missing::{self, Missing};
 use crate::opening::{self, Opening};
 use crate::output::{Console, is_stdio};
 use crate::size;
+use crate::table_args::Source;
 
 /// Reads the rows. If `weights` names a column, it becomes the row weights and is removed from the data.
 ///

@@ -9,9 +9,10 @@ use gmm_model::{CovarianceType, Dataset, Mixture, shown};
 use ndarray::Array2;
 use serde_json::{Value, json};
 
-use crate::args::{EngineArgs, OneInputArgs, covariance};
+use crate::args::{EngineArgs, covariance};
 use crate::exit::Failure;
 use crate::output::{self, Console, is_stdio};
+use crate::table_args::OneInputArgs;
 use crate::{input, opening, render};
 
 const EXAMPLES: &str = "\

@@ -42,6 +42,7 @@ mod select;
 mod show;
 mod size;
 mod split;
+mod table_args;
 mod utterances;
 
 use std::process::ExitCode;

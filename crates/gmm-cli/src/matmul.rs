@@ -11,9 +11,10 @@ use gmm_host::{Engine, ResidentMatrix, Work};
 use gmm_model::{Matrix, Precision, RowArray};
 use ndarray::Array2;
 
-use crate::args::{EngineArgs, ReadingArgs};
+use crate::args::EngineArgs;
 use crate::exit::Failure;
 use crate::output::{self, Console, is_stdio};
+use crate::table_args::ReadingArgs;
 use crate::{input, opening};
 
 const EXAMPLES: &str = "\

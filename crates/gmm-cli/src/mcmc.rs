@@ -15,9 +15,10 @@ use gmm_mcmc::starts::{self, Centre};
 use gmm_mcmc::{Basis, Checkpoint, Error, Options, Posterior, Prior, PriorOptions, Relabel, Run, Sampler, Target};
 use gmm_model::CovarianceType;
 
-use crate::args::{self, EngineArgs, InputArgs};
+use crate::args::{self, EngineArgs};
 use crate::exit::Failure;
 use crate::output::{self, Console};
+use crate::table_args::InputArgs;
 use crate::{input, opening};
 use kept::DrawsOutput;
 

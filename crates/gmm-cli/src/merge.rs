@@ -11,9 +11,10 @@ use gmm_data::ModelFile;
 use gmm_host::structure::{Criteria, along, combine, merge_by_likelihood};
 use gmm_model::structure::{Combination, CombineBy, MergeChange, PairDistance, Tree, agglomerate, merge};
 
-use crate::args::{self, DataArgs, EngineArgs};
+use crate::args::{self, EngineArgs};
 use crate::exit::Failure;
 use crate::output::{self, Console, is_stdio};
+use crate::table_args::DataArgs;
 use crate::{input, render};
 use report::Report;
 

@@ -9,10 +9,11 @@ use gmm_model::OutlierThreshold;
 use ndarray::Array2;
 use serde_json::json;
 
-use crate::args::{self, EngineArgs, InputArgs};
+use crate::args::{self, EngineArgs};
 use crate::exit::Failure;
 use crate::input;
 use crate::output::{self, Console, is_stdio};
+use crate::table_args::InputArgs;
 
 const EXAMPLES: &str = "\
 Writes the columns outlier, 0 or 1, and log_density. A row is an outlier if its log density is below the threshold: that \

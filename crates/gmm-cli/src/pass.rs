@@ -7,9 +7,10 @@ use gmm_data::ModelFile;
 use gmm_model::{Precision, RowStorage, Statistics};
 use serde_json::json;
 
-use crate::args::{EngineArgs, InputArgs};
+use crate::args::EngineArgs;
 use crate::exit::Failure;
 use crate::output::{self, Console, is_stdio};
+use crate::table_args::InputArgs;
 use crate::{fit, input, render};
 
 const EXAMPLES: &str = "\

@@ -10,10 +10,11 @@ use gmm_host::{Engine, evaluate, noise};
 use gmm_model::{Dataset, Precision, reference};
 use ndarray::Array2;
 
-use crate::args::{EngineArgs, InputArgs};
+use crate::args::EngineArgs;
 use crate::input;
 use crate::missing::MissingArgs;
 use crate::output::{self, Console};
+use crate::table_args::InputArgs;
 
 const EXAMPLES: &str = "\
 Writes one column `label`, or with --proba the columns proba_0, proba_1, .., which sum to 1 in each row. If the model has

@@ -9,9 +9,10 @@ use gmm_host::{Engine, Work, on_threads};
 use gmm_model::{Conditional, Dataset, Matrix, ModelError, Precision};
 use ndarray::{Array2, Axis, concatenate};
 
-use crate::args::{self, EngineArgs, InputArgs, Words};
+use crate::args::{self, EngineArgs, Words};
 use crate::exit::Failure;
 use crate::output::{self, Console};
+use crate::table_args::InputArgs;
 use crate::{input, opening};
 
 const EXAMPLES: &str = "\

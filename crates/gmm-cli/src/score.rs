@@ -13,9 +13,10 @@ use gmm_model::Dataset;
 use ndarray::Array1;
 use serde_json::{Value, json};
 
-use crate::args::{self, EngineArgs, InputArgs};
+use crate::args::{self, EngineArgs};
 use crate::missing::{Missing, MissingArgs};
 use crate::output::{self, Console, is_stdio};
+use crate::table_args::InputArgs;
 use crate::utterances::{self, ByValue};
 use crate::{input, render};
 
@@ -95,6 +96,7 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
         args.missing.missing.refuse_drop("the log densities")?;
     }
     if let Some(column) = &args.by {
+        args.missing.missing.refuse_drop("the groups")?;
         return by::run(args, column, to_stdout, console);
     }
     let (model, data, opened) = input::model_rows_and_engine(

@@ -15,7 +15,7 @@ use gmm_host::{
 use gmm_model::{CovarianceType, Dataset};
 use serde_json::{Value, json};
 
-use crate::args::{self, EmArgs, EngineArgs, InputArgs};
+use crate::args::{self, EmArgs, EngineArgs};
 use crate::exit::Failure;
 use crate::fit::bayes::BayesArgs;
 use crate::fit::rule::{NoiseArgs, ObjectiveArgs};
@@ -24,6 +24,7 @@ use crate::missing::MissingArgs;
 use crate::opening::{self, Opening};
 use crate::output::{self, Console, is_stdio, paint};
 use crate::progress::{Progress, RowSize};
+use crate::table_args::InputArgs;
 use crate::{bootstrap, fit, input, plot, render};
 
 const EXAMPLES: &str = "\
@@ -128,6 +129,11 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     }
     options.validate()?;
     if let Some(column) = &args.by {
+        args.missing.missing.refuse_drop("the groups")?;
+        if prior.is_some() {
+            let why = "--prior FILE.toml is for one choice: give the numbers by options beside --by".to_owned();
+            return Err(Failure::Usage(why).into());
+        }
         return by::run(args, column, (&components, &options), console);
     }
     let work = |shape, precision| {

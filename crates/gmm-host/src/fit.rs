@@ -280,7 +280,7 @@ fn fit_data(
         None => None,
     };
     let mut evaluation = match is_known {
-        true => Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 },
+        true => Evaluation::NOTHING,
         false => totals(rows, engine, &best, data, (asked, precision))?,
     };
     rule.add_labelled(&mut evaluation, &best.mixture, best.noise.as_ref())?;

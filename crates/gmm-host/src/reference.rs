@@ -155,7 +155,7 @@ impl Seeding for ReferenceRows {
 impl Evaluate for ReferenceRows {
     fn evaluate(&mut self, mixture: &Mixture, want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
         check_features(self.rows.ncols(), mixture.n_features())?;
-        self.each_posterior(mixture.n_components(), want, |x| Ok(reference::posterior(mixture, x)))
+        self.each_posterior(want, |x| Ok(reference::posterior(mixture, x)))
     }
 
     fn evaluate_precisions(
@@ -165,7 +165,7 @@ impl Evaluate for ReferenceRows {
     ) -> Result<Evaluation, Error> {
         check_features(self.rows.ncols(), mixture.n_features())?;
         mixture.check_factors()?;
-        self.each_posterior(mixture.n_components(), want, |x| reference::precision_posterior(mixture, x))
+        self.each_posterior(want, |x| reference::precision_posterior(mixture, x))
     }
 }
 
@@ -174,28 +174,14 @@ impl ComponentColumns for ReferenceRows {}
 impl ReferenceRows {
     fn each_posterior(
         &self,
-        k: usize,
         mut want: EvaluateOptions<'_>,
         posterior: impl Fn(ArrayView1<'_, f64>) -> Result<(f64, Array1<f64>), ModelError>,
     ) -> Result<Evaluation, Error> {
-        let mut out = Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 };
+        let mut out = Evaluation::NOTHING;
         for (i, x) in self.rows.outer_iter().enumerate() {
             let (log_density, r) = posterior(x)?;
-            let w = self.weight(i);
-            if w > 0.0 {
-                out.log_likelihood += w * log_density;
-                out.entropy -= w * r.iter().filter(|r| **r > 0.0).map(|r| r * r.ln()).sum::<f64>();
-                out.total_weight += w;
-            }
-            if let Some(slot) = &mut want.log_densities {
-                slot[i] = log_density;
-            }
-            if let Some(slot) = &mut want.responsibilities {
-                slot.put(i * k, r.iter().copied());
-            }
-            if let Some(slot) = &mut want.labels {
-                slot[i] = reference::argmax(r.view()) as u32;
-            }
+            out.add_row(self.weight(i), log_density, r.view());
+            want.put_row(i, log_density, r.view());
         }
         Ok(out)
     }

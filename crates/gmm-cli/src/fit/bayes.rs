@@ -1,6 +1,5 @@
 //! Options of `gmm fit` and `gmm select` for variational Bayes.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -147,33 +146,4 @@ pub(crate) fn is_file(value: &str) -> bool {
 pub(crate) fn no_file(path: &Path) -> Failure {
     let why = "a file is the prior of a fit by variational Bayes: add --bayes dp or --bayes dirichlet";
     usage("--prior", &path.display().to_string(), why.to_owned())
-}
-
-/// `--prior FILE.toml` as `--prior=FILE.toml`: the value of `--prior` is optional, and clap would take the file for rows.
-pub(crate) fn joined(args: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut out: Vec<OsString> = Vec::new();
-    for arg in args {
-        match out.last_mut() {
-            Some(last) if last == "--prior" && arg.to_str().is_some_and(is_file) => {
-                last.push("=");
-                last.push(arg);
-            }
-            _ => out.push(arg),
-        }
-    }
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_toml_file_after_prior_is_its_value() {
-        let of = |text: &str| joined(text.split(' ').map(OsString::from));
-        assert_eq!(of("gmm fit --prior x.toml"), ["gmm", "fit", "--prior=x.toml"]);
-        for text in ["gmm fit --prior x.csv", "gmm fit --prior=x.toml y.toml", "gmm fit --prior --bayes dp x.toml"] {
-            assert_eq!(of(text), text.split(' ').collect::<Vec<_>>());
-        }
-    }
 }

@@ -65,16 +65,23 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     let start = super::start(&args.init)?;
     let options = super::options(args, start.as_ref())?;
     options.validate()?;
+    args.missing.missing.refuse_drop("the groups")?;
+    let prior = args.rule.prior_file(false)?;
     let work = |shape, precision| Work::fit(shape, precision, &options);
-    let source = args.input.source();
+    let source = args.input.source().with_missing(args.missing.missing);
     let opening = Opening::begin(&args.engine, source.memory(), &source.files()?, &work);
     let weights = args.weights.as_deref();
     let plan = match &args.many.by {
         Some(column) => by(groups::rows_by(source, column, (weights, None), console)?),
         None => each_column(&input::rows(source, weights, console)?)?,
     };
+    let rule = args.rule.with_prior(prior.as_ref(), options.covariance_type, plan.data.n_features())?;
     let opened = opening.finish(&work(plan.data.rows().dim(), plan.data.rows().precision()), console)?;
     opening::note_rows(&opened, &plan.data, args.engine.precision(), console)?;
+    let mut options = options.clone();
+    if prior.is_some() {
+        options.rule.bayes = rule.bayes.options(options.covariance_type)?;
+    }
     let started = Instant::now();
     let fits = fit_all(&plan, opened.engine.as_ref(), &options, console)?;
     console.note(|| format!("{} fits in {:.1?}", fits.len(), started.elapsed()));
@@ -110,7 +117,7 @@ fn each_column(data: &Dataset) -> anyhow::Result<Plan> {
         Matrix::F32(a) => Array2::from_shape_fn((n * d, 1), |(i, _)| a[[i % n, i / n]]).into(),
         Matrix::F64(a) => Array2::from_shape_fn((n * d, 1), |(i, _)| a[[i % n, i / n]]).into(),
     };
-    let mut below = Dataset::new(rows)?;
+    let mut below = if data.has_missing() { Dataset::with_holes(rows)? } else { Dataset::new(rows)? };
     if let Some(weights) = data.weights() {
         below = below.with_weights(weights.repeat(d))?;
     }

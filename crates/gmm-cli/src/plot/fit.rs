@@ -9,10 +9,11 @@ use gmm_model::Dataset;
 use gmm_plot::{Fit, MOST_POINTS, NAMED, Picture, drawn, points_of};
 
 use super::OutputArgs;
-use crate::args::{self, InputArgs, Words};
+use crate::args::{self, Words};
 use crate::exit::Failure;
 use crate::input;
 use crate::output::Console;
+use crate::table_args::InputArgs;
 
 const EXAMPLES: &str = "\
 One column is drawn as a density, two as a single panel, more as a grid of all pairs with each column's density. \

@@ -13,7 +13,7 @@ use crate::output::{self, Console};
 use crate::{groups, opening};
 
 pub(super) fn run(args: &PredictArgs, column: &str, console: &Console) -> anyhow::Result<()> {
-    let source = args.input.source();
+    let source = args.input.source().with_missing(args.missing.missing);
     let models = groups::models(&args.model, source)?;
     let rows = groups::rows_by(source, column, (None, groups::columns(&models)), console)?;
     let of = groups::models_of(&models, &args.model, &rows)?;

@@ -11,7 +11,7 @@ use crate::output::{self, Console, is_stdio};
 use crate::{groups, opening, render};
 
 pub(super) fn run(args: &ScoreArgs, column: &str, to_stdout: bool, console: &Console) -> anyhow::Result<()> {
-    let source = args.input.source();
+    let source = args.input.source().with_missing(args.missing.missing);
     let models = groups::models(&args.model, source)?;
     let rows = groups::rows_by(source, column, (args.weights.as_deref(), groups::columns(&models)), console)?;
     let of = groups::models_of(&models, &args.model, &rows)?;

@@ -23,7 +23,7 @@ pub(super) fn run(
     (components, options): (&[usize], &FitOptions),
     console: &Console,
 ) -> anyhow::Result<()> {
-    let source = args.input.source();
+    let source = args.input.source().with_missing(args.missing.missing);
     if let Some(path) = args.output.as_deref().filter(|path| !is_stdio(path)) {
         if !path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
             let why = format!("-o {}: the models of all groups are one json file", path.display());

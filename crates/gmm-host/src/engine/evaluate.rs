@@ -2,7 +2,9 @@
 
 use std::ops::Add;
 
+use gmm_model::reference::argmax;
 use gmm_model::{Mixture, PrecisionMixture};
+use ndarray::ArrayView1;
 
 use crate::{DeviceOutputs, Error};
 
@@ -102,6 +104,21 @@ pub struct EvaluateOptions<'a> {
     pub labels: Option<&'a mut [u32]>,
 }
 
+impl EvaluateOptions<'_> {
+    /// Writes the results of row `row`: its log density and responsibilities, `(k,)`, and the label that these give.
+    pub(crate) fn put_row(&mut self, row: usize, log_density: f64, r: ArrayView1<'_, f64>) {
+        if let Some(out) = &mut self.log_densities {
+            out[row] = log_density;
+        }
+        if let Some(out) = &mut self.responsibilities {
+            out.put(row * r.len(), r.iter().copied());
+        }
+        if let Some(out) = &mut self.labels {
+            out[row] = argmax(r) as u32;
+        }
+    }
+}
+
 impl<'a> EvaluateOptions<'a> {
     /// Cuts the outputs of the first `rows` rows off, for a mixture of `k` components.
     ///
@@ -135,6 +152,20 @@ pub struct Evaluation {
     pub entropy: f64,
     /// Σ w.
     pub total_weight: f64,
+}
+
+impl Evaluation {
+    /// The totals of no rows.
+    pub(crate) const NOTHING: Self = Self { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 };
+
+    /// Adds a row of weight `w`, unless that is 0.
+    pub(crate) fn add_row(&mut self, w: f64, log_density: f64, r: ArrayView1<'_, f64>) {
+        if w > 0.0 {
+            self.log_likelihood += w * log_density;
+            self.entropy -= w * r.iter().filter(|r| **r > 0.0).map(|r| r * r.ln()).sum::<f64>();
+            self.total_weight += w;
+        }
+    }
 }
 
 /// The totals over the rows of both.

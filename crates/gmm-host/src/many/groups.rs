@@ -128,7 +128,8 @@ impl<L> Grouping<L> {
         let (n, d) = data.rows().dim();
         assert_eq!(order.len(), n, "a label for each row");
         memory::check("the rows in the order of their groups", 8 * n as u128 * d as u128)?;
-        let mut moved = Dataset::new(data.rows().select_rows(order))?;
+        let rows = data.rows().select_rows(order);
+        let mut moved = if data.has_missing() { Dataset::with_holes(rows)? } else { Dataset::new(rows)? };
         if let Some(weights) = data.weights() {
             moved = moved.with_weights(order.iter().map(|&row| weights[row]).collect())?;
         }

@@ -1,7 +1,7 @@
 //! The few rows of a rare pattern, in `f64` on the host: with thousands of patterns, starting a pass of an engine for each
 //! would take most of the time.
 
-use gmm_model::reference::{argmax, log_sum_exp};
+use gmm_model::reference::log_sum_exp;
 use gmm_model::{CovarianceType, Factors, Mixture, Statistics, packed_len};
 use ndarray::{Array2, ArrayView1, ArrayView2, Axis};
 
@@ -41,31 +41,6 @@ impl FewRows {
         self.weights.as_ref().map_or(1.0, |weights| weights[row])
     }
 
-    /// Writes and adds what is wanted of row `i`, of weight and log density `(w, log_density)` and responsibilities `r`.
-    pub(super) fn deliver(
-        &self,
-        i: usize,
-        (w, log_density): (f64, f64),
-        r: &[f64],
-        out: &mut Evaluation,
-        want: &mut EvaluateOptions<'_>,
-    ) {
-        if w > 0.0 {
-            out.log_likelihood += w * log_density;
-            out.entropy -= w * r.iter().filter(|r| **r > 0.0).map(|r| r * r.ln()).sum::<f64>();
-            out.total_weight += w;
-        }
-        if let Some(slot) = &mut want.log_densities {
-            slot[i] = log_density;
-        }
-        if let Some(slot) = &mut want.responsibilities {
-            slot.put(i * r.len(), r.iter().copied());
-        }
-        if let Some(slot) = &mut want.labels {
-            slot[i] = argmax(ArrayView1::from(r)) as u32;
-        }
-    }
-
     /// Statistics about the means of a mixture of `o` columns.
     pub(super) fn pass(&self, mixture: &Mixture) -> Statistics {
         let mut out = Statistics::zero(mixture.covariance_type(), mixture.means().to_owned());
@@ -85,12 +60,13 @@ impl FewRows {
 
     /// As [`Evaluate::evaluate`](crate::Evaluate::evaluate), of a mixture of `o` columns.
     pub(super) fn evaluate(&self, mixture: &Mixture, mut want: EvaluateOptions<'_>) -> Evaluation {
-        let mut out = Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 };
+        let mut out = Evaluation::NOTHING;
         let constants = constants(mixture);
         let mut work = Row::new(mixture);
         for (i, x) in self.rows.outer_iter().enumerate() {
             let (w, log_density) = (self.weight(i), work.posterior(mixture, &constants, x));
-            self.deliver(i, (w, log_density), &work.r, &mut out, &mut want);
+            out.add_row(w, log_density, ArrayView1::from(&work.r));
+            want.put_row(i, log_density, ArrayView1::from(&work.r));
         }
         out
     }

@@ -298,10 +298,11 @@ impl Lanes {
         work: &mut Workspace,
     ) -> Result<Evaluation, ModelError> {
         self.factor(observed, work)?;
-        let mut out = Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 };
+        let mut out = Evaluation::NOTHING;
         for (i, x) in rows.rows().outer_iter().enumerate() {
             let (w, log_density) = (rows.weight(i), self.posterior(observed, x, work));
-            rows.deliver(i, (w, log_density), &work.r, &mut out, &mut want);
+            out.add_row(w, log_density, ArrayView1::from(&work.r));
+            want.put_row(i, log_density, ArrayView1::from(&work.r));
         }
         Ok(out)
     }

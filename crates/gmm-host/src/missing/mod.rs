@@ -176,21 +176,10 @@ impl HoledRows {
     /// Writes the outputs of rows without an observed value, and returns their totals: their density is 1, and their
     /// responsibilities are the weights of the components.
     fn evaluate_unobserved(&self, mixture: &Mixture, want: &mut EvaluateOptions<'_>) -> Evaluation {
-        let mut total = Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 };
-        let (k, weights) = (mixture.n_components(), mixture.weights());
-        let entropy: f64 = -weights.iter().filter(|w| **w > 0.0).map(|w| w * w.ln()).sum::<f64>();
+        let mut total = Evaluation::NOTHING;
         for &row in &self.unobserved {
-            total.total_weight += self.weight(row);
-            total.entropy += self.weight(row) * entropy;
-            if let Some(out) = &mut want.log_densities {
-                out[row] = 0.0;
-            }
-            if let Some(out) = &mut want.responsibilities {
-                out.put(row * k, weights.iter().copied());
-            }
-            if let Some(out) = &mut want.labels {
-                out[row] = gmm_model::reference::argmax(weights) as u32;
-            }
+            total.add_row(self.weight(row), 0.0, mixture.weights());
+            want.put_row(row, 0.0, mixture.weights());
         }
         total
     }
@@ -246,7 +235,7 @@ impl Evaluate for HoledRows {
         let wants_rows = want.log_densities.is_some() || want.responsibilities.is_some() || want.labels.is_some();
         let lanes = Lanes::new(mixture);
         let mixture = (mixture, lanes.as_ref());
-        let nothing = Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 };
+        let nothing = Evaluation::NOTHING;
         let all = if wants_rows {
             // The outputs of a pattern are scattered over those of all rows.
             let mut all = Vec::with_capacity(self.shares.len());

@@ -39,7 +39,7 @@ pub(crate) fn evaluate_rows(
     let (n, k) = (rows.dim().0, mixture.n_components());
     let chunk = (AT_ONCE / k).max(1);
     let terms = noise.terms();
-    let mut totals = Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 };
+    let mut totals = Evaluation::NOTHING;
     for first in (0..n).step_by(chunk) {
         let len = chunk.min(n - first);
         let of_chunk = weights.map(|weights| &weights[first..][..len]);
@@ -55,7 +55,7 @@ pub(crate) fn evaluate_rows(
             let indices: Vec<usize> = (first..first + len).collect();
             rows.sample(&indices, of_chunk)?.evaluate(mixture, want)?;
         }
-        let mut sums = Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 };
+        let mut sums = Evaluation::NOTHING;
         let mut r = vec![0.0; k + 1];
         for (i, (density, gaussian)) in densities.iter().zip(gaussian.chunks_exact(k)).enumerate() {
             let (log_density, t, rest) = terms.posterior(*density);

@@ -152,7 +152,7 @@ fn evaluation(
     options: &FitOptions,
 ) -> Result<Evaluation, Error> {
     let precision = options.precision.unwrap_or(data.rows().precision());
-    let mut sum = Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 };
+    let mut sum = Evaluation::NOTHING;
     for index in 0..batches.count {
         let Some(batch) = batches.rows(data, index)? else { continue };
         let found = evaluate::score(engine, &run.mixture, &*batch, precision)?;

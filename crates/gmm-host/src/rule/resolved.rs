@@ -129,7 +129,7 @@ impl Rule {
     pub(crate) fn lower_bound(&self, rows: &mut dyn Resident, posterior: &Posterior) -> Result<f64, Error> {
         let step = posterior.expectation()?;
         let mut totals = match self.is_known {
-            true => Evaluation { log_likelihood: 0.0, entropy: 0.0, total_weight: 0.0 },
+            true => Evaluation::NOTHING,
             false => rows.evaluate(&step.mixture, EvaluateOptions::default())?,
         };
         self.add_labelled(&mut totals, &step.mixture, None)?;

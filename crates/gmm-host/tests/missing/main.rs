@@ -4,7 +4,6 @@
 mod common;
 mod fits;
 mod passes;
-mod speed;
 
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics, missing::reference};
 use ndarray::Array2;

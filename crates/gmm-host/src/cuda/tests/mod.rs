@@ -2,6 +2,7 @@
 
 mod agreement;
 mod components;
+mod evaluations;
 mod faults;
 mod foreign;
 mod group;

@@ -4,14 +4,17 @@
 //! solved column and eight neighbours of the factor (the same for all threads: a broadcast from cache) for eight
 //! multiply-adds of each of the thread's rows. That is `k*d²/2` multiply-adds per row, and no array in registers is indexed at run time.
 
+use super::rows::{Group, Mean};
+use super::solved::{InScratch, InShared, Solved};
+use super::squares::SumOfSquares;
+use super::{EStep, SquaredDistances, run};
 use crate::Real;
 use crate::each::each as rows;
-use crate::em::simple::e_step::{EStep, Group, InScratch, InShared, Mean, Solved, SquaredDistances, SumOfSquares, run};
 use crate::layout::{PANEL, panel_len};
 
 /// `|L⁻¹(x − μ_c)|²` of `R` rows, with `factor` in panels.
 #[inline(always)]
-pub(super) unsafe fn squared_distances<T: Real, const R: usize>(
+unsafe fn squared_distances<T: Real, const R: usize>(
     a: &EStep<T>,
     x: Group<T, R>,
     c: u32,
@@ -129,9 +132,12 @@ pub unsafe fn in_scratch<T: Real>(a: EStep<T>) {
     unsafe { body::<T, _, false>(&a, InScratch::new(&a)) };
 }
 
-struct Distances<'a, T: Real, S, const SEVERAL: bool> {
-    a: &'a EStep<T>,
-    solved: S,
+/// One factor per component, or one for all.
+pub(super) struct Distances<'a, T: Real, S, const SEVERAL: bool> {
+    pub(super) a: &'a EStep<T>,
+    pub(super) solved: S,
+    /// From one component's factor to the next.
+    pub(super) stride: u64,
 }
 
 impl<T: Real, S: Solved<T>, const SEVERAL: bool> SquaredDistances<T> for Distances<'_, T, S, SEVERAL> {
@@ -139,7 +145,7 @@ impl<T: Real, S: Solved<T>, const SEVERAL: bool> SquaredDistances<T> for Distanc
 
     #[inline(always)]
     unsafe fn of<const R: usize>(&self, x: Group<T, R>, c: u32) -> [f64; R] {
-        let factor = self.a.factor.wrapping_add((c as u64 * panel_len(self.a.d)) as usize);
+        let factor = self.a.factor.wrapping_add((c as u64 * self.stride) as usize);
         // SAFETY: `c < k`, so `factor` is within the factors.
         unsafe { squared_distances(self.a, x, c, factor, self.solved) }
     }
@@ -148,5 +154,5 @@ impl<T: Real, S: Solved<T>, const SEVERAL: bool> SquaredDistances<T> for Distanc
 #[inline(always)]
 unsafe fn body<T: Real, S: Solved<T>, const SEVERAL: bool>(a: &EStep<T>, solved: S) {
     // SAFETY: the entries uphold `# Safety`.
-    unsafe { run(a, &Distances::<T, S, SEVERAL> { a, solved }) };
+    unsafe { run(a, &Distances::<T, S, SEVERAL> { a, solved, stride: panel_len(a.d) }) };
 }

@@ -11,7 +11,10 @@
 pub mod diag;
 pub mod full;
 pub mod precision;
+mod rows;
+mod solved;
 pub mod spherical;
+mod squares;
 pub mod tied;
 
 use crate::device::{self, Shared, WARP, block_sum, thread};
@@ -19,6 +22,7 @@ use crate::each::each;
 use crate::layout::{PANEL, TILE_ROWS, tiles};
 use crate::math::ln_f64;
 use crate::{Real, THREADS};
+use rows::{Group, load_rows, store_rows};
 
 kernels! {
     /// One chunk of `n` rows. Blocks stride over the tiles; the grid may have any size in `x`.
@@ -114,197 +118,6 @@ pub fn shared_bytes_solved<T: Real>(a: &EStep<T>) -> u64 {
 
 /// Rows that a thread computes together if a chunk has enough of them: as many as it reads at a time.
 pub const AT_ONCE: u32 = 4;
-
-/// Columns of this thread's rows that are solved so far: `y` of `L y = x − μ`.
-trait Solved<T>: Copy {
-    unsafe fn get<const R: usize>(self, j: u32) -> [T; R];
-    unsafe fn set<const R: usize>(self, j: u32, values: [T; R]);
-}
-
-/// In shared memory, after the scratch of the block sum; the threads of a warp are adjacent.
-#[derive(Clone, Copy)]
-struct InShared;
-
-impl InShared {
-    /// Byte offset of column `j` of this thread's `R` rows.
-    #[inline(always)]
-    fn at<T: Real, const R: usize>(j: u32) -> u32 {
-        SUM_BYTES + (j * TILE_ROWS + thread::thread_idx_x()) * (R as u32 * T::BYTES)
-    }
-}
-
-impl<T: Real> Solved<T> for InShared {
-    #[inline(always)]
-    unsafe fn get<const R: usize>(self, j: u32) -> [T; R] {
-        let at = Self::at::<T, R>(j);
-        if R == 1 { [T::shared_load(at); R] } else { of_four(T::shared_load4(at)) }
-    }
-    #[inline(always)]
-    unsafe fn set<const R: usize>(self, j: u32, values: [T; R]) {
-        let at = Self::at::<T, R>(j);
-        if R == 1 { T::shared_store(at, values[0]) } else { T::shared_store4(at, four_of(values)) }
-    }
-}
-
-/// In global memory, with one section per block.
-#[derive(Clone, Copy)]
-struct InScratch<T>(*mut T);
-
-impl<T: Real> InScratch<T> {
-    #[inline(always)]
-    fn new(a: &EStep<T>) -> Self {
-        let piece = solved_columns(a.d) as u64 * TILE_ROWS as u64;
-        Self(a.scratch.wrapping_add((thread::block_idx_x() as u64 * piece) as usize))
-    }
-}
-
-impl<T: Real> Solved<T> for InScratch<T> {
-    #[inline(always)]
-    unsafe fn get<const R: usize>(self, j: u32) -> [T; R] {
-        // SAFETY: `R` is 1, and `j < solved_columns(d)`: the block's section of `scratch` has `128 * solved_columns(d)`
-        // elements.
-        unsafe { [device::load(self.0, j as u64 * TILE_ROWS as u64 + thread::thread_idx_x() as u64); R] }
-    }
-    #[inline(always)]
-    unsafe fn set<const R: usize>(self, j: u32, values: [T; R]) {
-        // SAFETY: as in `get`; each thread has its own column.
-        unsafe { device::store(self.0, j as u64 * TILE_ROWS as u64 + thread::thread_idx_x() as u64, values[0]) };
-    }
-}
-
-/// The `R` values of an array of four, where `R` is 4.
-#[inline(always)]
-fn of_four<T: Real, const R: usize>(four: [T; 4]) -> [T; R] {
-    let mut out = [T::ZERO; R];
-    each(R, |i| out[i] = four[i]);
-    out
-}
-
-/// The inverse of [`of_four`].
-#[inline(always)]
-fn four_of<T: Real, const R: usize>(values: [T; R]) -> [T; 4] {
-    let mut out = [T::ZERO; 4];
-    each(R, |i| out[i] = values[i]);
-    out
-}
-
-/// Entry `at` of each of `R` successive rows: `R` is 1 or 4.
-#[inline(always)]
-unsafe fn load_rows<T: Real, const R: usize>(column: *const T, at: u32) -> [T; R] {
-    // SAFETY: the caller passes a column of rows in tiles; four rows are 16-byte aligned.
-    unsafe {
-        if R == 1 {
-            [device::load(column, at as u64); R]
-        } else {
-            of_four(T::global_load4(column.wrapping_add(at as usize)))
-        }
-    }
-}
-
-/// The counterpart of [`load_rows`].
-#[inline(always)]
-unsafe fn store_rows<T: Real, const R: usize>(column: *mut T, at: u32, values: [T; R]) {
-    // SAFETY: the caller passes a column of rows in tiles, its own rows; four rows are 16-byte aligned.
-    unsafe {
-        if R == 1 {
-            device::store(column, at as u64, values[0]);
-        } else {
-            T::global_store4(column.wrapping_add(at as usize), four_of(values));
-        }
-    }
-}
-
-/// `R` successive rows of this thread, with entry `j` at `x[128 j]`.
-#[derive(Clone, Copy)]
-struct Group<T, const R: usize>(*const T);
-
-/// A component's mean: its rounded entries and their rounding errors.
-#[derive(Clone, Copy)]
-struct Mean<T> {
-    high: *const T,
-    low: *const T,
-}
-
-impl<T: Real> Mean<T> {
-    #[inline(always)]
-    fn of(a: &EStep<T>, c: u32) -> Self {
-        let at = (c as u64 * a.d as u64) as usize;
-        Self { high: a.mean_high.wrapping_add(at), low: a.mean_low.wrapping_add(at) }
-    }
-}
-
-impl<T: Real, const R: usize> Group<T, R> {
-    /// Entry `j` of each row, less that of the mean.
-    #[inline(always)]
-    unsafe fn centred(self, mean: Mean<T>, j: u32) -> [T; R] {
-        // SAFETY: `j < d`, so indices are within the mean and the rows, which are the chunk's.
-        unsafe {
-            let (high, low) = (device::load(mean.high, j as u64), device::load(mean.low, j as u64));
-            let mut out = load_rows::<T, R>(self.0, j * TILE_ROWS);
-            each(R, |i| out[i] = out[i] - high - low);
-            out
-        }
-    }
-}
-
-/// A sum of squares in runs of [`RUN`](Self::RUN) terms. The rounding errors of adding runs are kept too (compensated
-/// summation), so that hundreds of columns lose no more precision than one run.
-#[derive(Clone, Copy)]
-struct SumOfSquares<T> {
-    run: T,
-    sum: T,
-    lost: T,
-}
-
-impl<T: Real> SumOfSquares<T> {
-    const NONE: Self = Self { run: T::ZERO, sum: T::ZERO, lost: T::ZERO };
-
-    /// Columns per run.
-    const RUN: u32 = 32;
-
-    #[inline(always)]
-    fn add(&mut self, y: T) {
-        self.run = y.fma(y, self.run);
-    }
-
-    /// Adds the current run to the sum.
-    #[inline(always)]
-    fn end_run(&mut self) {
-        // Knuth's two-sum.
-        let sum = self.sum + self.run;
-        let of_run = sum - self.sum;
-        self.lost += (self.sum - (sum - of_run)) + (self.run - of_run);
-        (self.run, self.sum) = (T::ZERO, sum);
-    }
-
-    /// Sums of the squares of `y(0)` to `y(d − 1)`; NaN if they overflow.
-    #[inline(always)]
-    fn of<const R: usize>(d: u32, mut y: impl FnMut(u32) -> [T; R]) -> [f64; R] {
-        let (mut squares, mut j) = ([Self::NONE; R], 0);
-        while j < d {
-            let end = if j + Self::RUN < d { j + Self::RUN } else { d };
-            while j < end {
-                let y = y(j);
-                each(R, |i| squares[i].add(y[i]));
-                j += 1;
-            }
-            each(R, |i| squares[i].end_run());
-        }
-        Self::totals(squares)
-    }
-
-    #[inline(always)]
-    fn totals<const R: usize>(all: [Self; R]) -> [f64; R] {
-        let mut out = [0.0; R];
-        each(R, |i| out[i] = all[i].total());
-        out
-    }
-
-    #[inline(always)]
-    fn total(self) -> f64 {
-        self.sum.to_f64() + self.lost.to_f64()
-    }
-}
 
 /// Totals of this thread's rows.
 #[derive(Clone, Copy)]

@@ -4,10 +4,12 @@
 //! factor, and for each row a difference and eight multiply-adds. Differences are recomputed for each panel, so nothing
 //! is stored.
 
+use super::full::{each, eight};
+use super::rows::{Group, Mean};
+use super::squares::SumOfSquares;
+use super::{EStep, SquaredDistances, run};
 use crate::Real;
 use crate::each::each as rows;
-use crate::em::simple::e_step::full::{each, eight};
-use crate::em::simple::e_step::{EStep, Group, Mean, SquaredDistances, SumOfSquares, run};
 use crate::layout::{PANEL, panel_len};
 
 /// `|Uᵀ(x − μ_c)|²` of `R` rows; `factor` has the panels of `Uᵀ`, with zeros past `d`.

@@ -1,7 +1,9 @@
 //! Spherical covariances: `Σ ((x_j − μ_j) / σ)²`.
 
+use super::rows::{Group, Mean};
+use super::squares::SumOfSquares;
+use super::{EStep, SquaredDistances, run};
 use crate::each::each;
-use crate::em::simple::e_step::{EStep, Group, Mean, SquaredDistances, SumOfSquares, run};
 use crate::{Real, device};
 
 struct Distances<'a, T: Real>(&'a EStep<T>);

@@ -3,9 +3,10 @@
 //! Solving once for `L⁻¹x` and subtracting `L⁻¹μ` would cost `d²/2` instead of `k*d²/2`, but cancels in `f32` if rows
 //! are far from the shift relative to the covariance. It is not used until its error has been bounded.
 
+use super::full::Distances;
+use super::solved::{InScratch, InShared, Solved};
+use super::{EStep, run};
 use crate::Real;
-use crate::em::simple::e_step::full::squared_distances;
-use crate::em::simple::e_step::{EStep, Group, InScratch, InShared, Solved, SquaredDistances, run};
 
 /// Body of the kernel that keeps solved columns in shared memory.
 ///
@@ -37,23 +38,8 @@ pub unsafe fn in_scratch<T: Real>(a: EStep<T>) {
     unsafe { body::<T, _, false>(&a, InScratch::new(&a)) };
 }
 
-struct Distances<'a, T: Real, S, const SEVERAL: bool> {
-    a: &'a EStep<T>,
-    solved: S,
-}
-
-impl<T: Real, S: Solved<T>, const SEVERAL: bool> SquaredDistances<T> for Distances<'_, T, S, SEVERAL> {
-    const SEVERAL: bool = SEVERAL;
-
-    #[inline(always)]
-    unsafe fn of<const R: usize>(&self, x: Group<T, R>, c: u32) -> [f64; R] {
-        // SAFETY: `factor` is one factor of `panel_len(d)` elements.
-        unsafe { squared_distances(self.a, x, c, self.a.factor, self.solved) }
-    }
-}
-
 #[inline(always)]
 unsafe fn body<T: Real, S: Solved<T>, const SEVERAL: bool>(a: &EStep<T>, solved: S) {
-    // SAFETY: the entries uphold `# Safety`.
-    unsafe { run(a, &Distances::<T, S, SEVERAL> { a, solved }) };
+    // SAFETY: the entries uphold `# Safety`; `factor` is one factor of `panel_len(d)` elements.
+    unsafe { run(a, &Distances::<T, S, SEVERAL> { a, solved, stride: 0 }) };
 }
