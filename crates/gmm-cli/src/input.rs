@@ -1,22 +1,24 @@
 //! Reads rows and models, and checks that their columns match.
 
+mod storage;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
-use gmm_data::{FileError, FilePart, JoinedTable, ModelFile, Problem, ReadOptions, RowGatherer, Storage, Table};
+use gmm_data::{FileError, FilePart, JoinedTable, ModelFile, Problem, ReadOptions, Storage, Table};
 use gmm_host::evaluate::check_names;
 use gmm_host::{Opened, Work};
-use gmm_model::{DataError, Dataset, Matrix, Precision, shown};
+use gmm_model::{DataError, Dataset, shown};
 
 use crate::args::EngineArgs;
 use crate::exit::Failure;
 use crate::missing::{self, Missing};
 use crate::opening::{self, Opening};
 use crate::output::{Console, is_stdio};
-use crate::size;
 use crate::table_args::Source;
+use storage::{bytes_of, gather, holes, plan};
 
 /// Reads the rows. If `weights` names a column, it becomes the row weights and is removed from the data.
 ///
@@ -148,47 +150,6 @@ pub(crate) fn rows_with(
         None => data,
     };
     Ok((data, row_labels))
-}
-
-/// Copies rows to memory, or to a temporary file if there is no room.
-fn gather(rows: impl Iterator<Item = Matrix>, memory: Option<u64>) -> Result<Matrix, FileError> {
-    let in_copy = |problem| FileError { path: "rows of positive weight".to_owned(), place: Box::default(), problem };
-    let mut copy = RowGatherer::new(memory);
-    for block in rows {
-        copy.push(block).map_err(in_copy)?;
-    }
-    copy.finish().map_err(in_copy)
-}
-
-/// How many values are missing, in one line.
-fn holes(data: &Dataset) -> String {
-    let (missing, all) = (data.n_missing(), data.n_rows() * data.n_features());
-    format!("{missing} of {all} values are missing ({:.1} %)", 100.0 * missing as f64 / all as f64)
-}
-
-/// Bytes of the rows.
-fn bytes_of(data: &Dataset) -> u128 {
-    let (n, d) = data.rows().dim();
-    n as u128 * d as u128 * if data.rows().precision() == Precision::F32 { 4 } else { 8 }
-}
-
-/// Where the rows are and why, in one line. `limit` is the memory that they may take, and that which the user gave.
-fn plan(data: &Dataset, storage: Storage, (limit, given): (Option<u64>, Option<u64>)) -> String {
-    let bytes = bytes_of(data);
-    let place = match storage {
-        Storage::Memory => "in memory".to_owned(),
-        Storage::MappedFile => "mapped from the file, so they take no memory of their own".to_owned(),
-        Storage::TemporaryFile => format!("in a temporary file in {}", gmm_data::temporary_folder().display()),
-    };
-    let why = match (limit, given) {
-        (Some(limit), Some(given)) if limit < given => {
-            format!("{} are free of --memory {}", size::shown(limit.into()), size::shown(given.into()))
-        }
-        (Some(limit), Some(_)) => format!("--memory {}", size::shown(limit.into())),
-        (Some(limit), None) => format!("{}, half of the free memory", size::shown(limit.into())),
-        (None, _) => "none".to_owned(),
-    };
-    format!("rows: {bytes} bytes ({}), {place}; limit: {why}", size::shown(bytes))
 }
 
 /// An error about the columns of a table, or the room for it.

@@ -143,7 +143,7 @@ impl<'a> Data<'a> {
         let (Self::Device(data), Some(input)) = (self, engine.device_input()) else {
             return work(self.load(engine, precision, shift, None)?.as_mut());
         };
-        let found = input.evaluate_there(data, precision, shift, work)?;
+        let found = input.evaluate_in_place(data, precision, shift, work)?;
         if !found.log_likelihood.is_finite() {
             // Far rows, or rows that are not finite: loading them tells.
             drop(self.load(engine, precision, shift, None)?);

@@ -148,7 +148,7 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> DeviceInput for Wrapped<'_,
         Ok(Box::new(Rows { rows, hooks: (self.hooks)() }))
     }
 
-    fn evaluate_there(
+    fn evaluate_in_place(
         &self,
         data: &DeviceData,
         precision: Precision,
@@ -156,7 +156,7 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> DeviceInput for Wrapped<'_,
         work: &mut dyn FnMut(&mut dyn Evaluate) -> Result<Evaluation, Error>,
     ) -> Result<Evaluation, Error> {
         let mut hooks = (self.hooks)();
-        self.input()?.evaluate_there(data, precision, shift, &mut |rows| {
+        self.input()?.evaluate_in_place(data, precision, shift, &mut |rows| {
             hooks.before()?;
             work(rows)
         })

@@ -6,6 +6,7 @@ mod blocks;
 mod dialect;
 mod doubts;
 mod encoding;
+mod head;
 mod lines;
 mod number;
 mod read;

@@ -3,9 +3,9 @@
 use std::io::BufRead;
 
 use super::encoding::{utf8, windows_1252};
+use super::head::{Head, sample};
 use super::lines::Lines;
 use super::number::number;
-use super::read::{Head, sample};
 use super::unread::Unread;
 use crate::error::Fault;
 use crate::labels::Words;

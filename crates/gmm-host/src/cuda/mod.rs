@@ -296,7 +296,7 @@ impl DeviceInput for CudaEngine {
         })
     }
 
-    fn evaluate_there(
+    fn evaluate_in_place(
         &self,
         data: &DeviceData,
         precision: Precision,

@@ -202,7 +202,7 @@ pub trait DeviceInput {
     ///
     /// # Errors
     /// [`Error::Memory`]; [`Error::Device`]; those of `work`.
-    fn evaluate_there(
+    fn evaluate_in_place(
         &self,
         data: &DeviceData,
         precision: Precision,

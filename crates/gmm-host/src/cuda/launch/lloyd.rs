@@ -11,7 +11,8 @@ use gmm_kernels::seeding::lloyd::end::{EndOfPass, MOST_CENTRES, MOST_NUMBERS, ll
 use gmm_kernels::seeding::lloyd::sums::{HardSums, hard_sums};
 use gmm_kernels::seeding::lloyd::{CentreLayout, SumSplits, labels_len};
 
-use super::launcher::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
+use super::arguments::{Chunk, at_least, check_chunk, or_null, pointer};
+use super::launcher::Launcher;
 use crate::Error;
 use crate::cuda::number::Number;
 use crate::cuda::shape::Shape;

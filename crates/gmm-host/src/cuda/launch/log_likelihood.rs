@@ -9,7 +9,8 @@ use gmm_kernels::log_likelihood::fixed_point::{self, FixedPointPass, Tile};
 use gmm_kernels::log_likelihood::single_mixture::{self, PLACES, SingleMixturePass};
 use gmm_kernels::log_likelihood::{Columns, Form, LogLikelihoods, kernel};
 
-use super::launcher::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
+use super::arguments::{Chunk, at_least, check_chunk, or_null, pointer};
+use super::launcher::Launcher;
 use crate::Error;
 use crate::cuda::number::Number;
 use crate::cuda::shape::Shape;

@@ -3,7 +3,8 @@
 use cust::memory::DeviceSlice;
 use gmm_kernels::log_likelihood::mixing::{MixColumns, mix_columns};
 
-use super::launcher::{Launcher, at_least, or_null, pointer};
+use super::arguments::{at_least, or_null, pointer};
+use super::launcher::Launcher;
 use crate::Error;
 
 impl Launcher<'_> {

@@ -3,6 +3,7 @@
 //! A [`DeviceSlice`](cust::memory::DeviceSlice) does not keep its buffer alive. The slices passed here come from
 //! [`Rows`](crate::cuda::rows::Rows), which owns the buffers and waits for its stream before it frees one.
 
+mod arguments;
 mod launcher;
 mod lloyd;
 mod log_likelihood;
@@ -12,7 +13,8 @@ mod products;
 mod rows;
 mod seeding;
 
-pub(crate) use launcher::{Chunk, Launcher, Model, StepOutputs, at_least, or_null, pointer};
+pub(crate) use arguments::{Chunk, Model, StepOutputs, at_least, or_null, pointer};
+pub(crate) use launcher::Launcher;
 pub(crate) use lloyd::{End, LloydBuffers, LloydPlan};
 pub(crate) use log_likelihood::{FixedPointPlan, LogLikelihoodPlan, SingleMixturePlan};
 pub(crate) use products::{Factor, ProductShape, Raw, Side};

@@ -12,7 +12,8 @@ use gmm_kernels::products::scales::{Largest, Scales, pieces, products_largest, p
 use gmm_kernels::products::select::{Select, select};
 use gmm_kernels::products::{BLOCK, Form, STEPS, blocks, sums_len};
 
-use super::launcher::{Launcher, at_least, or_null, pointer};
+use super::arguments::{at_least, or_null, pointer};
+use super::launcher::Launcher;
 use crate::Error;
 use crate::cuda::number::Number;
 

@@ -7,7 +7,8 @@ use gmm_kernels::layout::{TILE_ROWS, tiled_len, tiles};
 use gmm_kernels::tile::{Pick, Tile, pick, tile_from_f32, tile_from_f64};
 use gmm_model::Precision;
 
-use super::launcher::{Launcher, at_least, pointer};
+use super::arguments::{at_least, pointer};
+use super::launcher::Launcher;
 use crate::Error;
 use crate::cuda::number::Number;
 

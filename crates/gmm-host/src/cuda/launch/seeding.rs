@@ -11,7 +11,8 @@ use gmm_kernels::seeding::squared_distances::{
     potentials_8,
 };
 
-use super::launcher::{Chunk, Launcher, at_least, check_chunk, or_null, pointer};
+use super::arguments::{Chunk, at_least, check_chunk, or_null, pointer};
+use super::launcher::Launcher;
 use crate::Error;
 use crate::cuda::number::Number;
 use crate::cuda::shape::Shape;

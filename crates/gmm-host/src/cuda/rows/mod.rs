@@ -38,29 +38,9 @@ use crate::cuda::rows::borrowed::Borrowed;
 use crate::cuda::rows::sections::Sections;
 use crate::cuda::rows::source::Source;
 use crate::cuda::rows::streamed::Streamed;
+pub(crate) use crate::cuda::rows::streamed::is_streamed;
 use crate::cuda::rows::workspace::{Extras, Sizes, Workspace};
 use crate::cuda::shape::Shape;
-
-/// Whether rows of this shape pass through the device: there are several sections, and not enough memory for all of
-/// them and for the passes.
-///
-/// # Errors
-/// [`Error::Device`].
-pub(crate) fn is_streamed(
-    gpu: &Gpu,
-    (n, d): (usize, usize),
-    number_bytes: usize,
-    weighted: bool,
-    forced: &ForcedPlan,
-) -> Result<bool, Error> {
-    let sections = Sections::of((n, d), number_bytes, forced);
-    if sections.count() == 1 {
-        return Ok(false);
-    }
-    let section = sections.rows() as u128 * d as u128 * number_bytes as u128;
-    let wanted = section * sections.count() as u128 + if weighted { 8 * n as u128 } else { 0 };
-    Ok(gpu.free()? < wanted + sections::bytes_for_passes())
-}
 
 /// Rows on a device. Its buffers are released with the context current: see `Drop`.
 pub(crate) struct Rows<T: Number> {

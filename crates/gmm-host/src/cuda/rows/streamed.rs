@@ -24,6 +24,7 @@ use crate::cuda::driver::device::Gpu;
 use crate::cuda::driver::mark::Mark;
 use crate::cuda::driver::queue::Queue;
 use crate::cuda::launch::Launcher;
+use crate::cuda::launch::plan::ForcedPlan;
 use crate::cuda::number::Number;
 
 /// Pieces in flight. While the kernels of a section run, three of them can be copied.
@@ -61,6 +62,27 @@ pub(crate) struct Streamed<T: Number> {
     window: Slot<T>,
     /// The first sections, tiled, and whether each holds its rows about the present shift.
     held: Vec<(Slot<T>, bool)>,
+}
+
+/// Whether rows of this shape pass through the device: there are several sections, and not enough memory for all of
+/// them and for the passes.
+///
+/// # Errors
+/// [`Error::Device`].
+pub(crate) fn is_streamed(
+    gpu: &Gpu,
+    (n, d): (usize, usize),
+    number_bytes: usize,
+    weighted: bool,
+    forced: &ForcedPlan,
+) -> Result<bool, Error> {
+    let sections = Sections::of((n, d), number_bytes, forced);
+    if sections.count() == 1 {
+        return Ok(false);
+    }
+    let section = sections.rows() as u128 * d as u128 * number_bytes as u128;
+    let wanted = section * sections.count() as u128 + if weighted { 8 * n as u128 } else { 0 };
+    Ok(gpu.free()? < wanted + super::sections::bytes_for_passes())
 }
 
 /// Rows of a piece: a multiple of 128.
