@@ -13,7 +13,7 @@
 //! origin. In f32 a mean is the sum of two f32 numbers: the first is subtracted without rounding from rows near it
 //! (Sterbenz 1974), so that an offset of the data costs no precision.
 //!
-//! Rows are the last axis, so that the loops of a runtime are long: with d last they took half as long again.
+//! Rows are the last axis, so that the loops of a runtime are long; with d last they are slower.
 
 use gmm_model::{Factors, Mixture, Noise, Precision, inverse_transposed};
 use ndarray::{Array1, Array2, Array3};
