@@ -328,8 +328,10 @@ fn note(
     for at in from..run.iterations {
         let mean = run.trace[at];
         let change = if at == 0 { f64::INFINITY } else { mean - run.trace[at - 1] };
-        if change < -rounding(mean, run.mixture.n_features(), options) && !run.drops.contains(&at) {
-            run.falls.push((at + 1, -change));
+        if let Some(fall) = fall(&run.trace, at, run.mixture.n_features(), options)
+            && !run.drops.contains(&at)
+        {
+            run.falls.push((at + 1, fall));
         }
         let is_last = at + 1 == run.iterations;
         let seen = Iteration {
@@ -347,6 +349,18 @@ fn note(
     }
     run.finished = finish.get();
     Ok(())
+}
+
+/// The fall of the mean log-likelihood at iteration `at`, from 0, if it is larger than rounding.
+fn fall(trace: &[f64], at: usize, d: usize, options: &EmOptions) -> Option<f64> {
+    let before = *trace.get(at.checked_sub(1)?)?;
+    let fall = before - trace[at];
+    (fall > rounding(trace[at], d, options)).then_some(fall)
+}
+
+/// [`EmRun::falls`] of a run whose iterations an engine made by itself.
+pub(crate) fn falls(trace: &[f64], d: usize, options: &EmOptions) -> Vec<(usize, f64)> {
+    (0..trace.len()).filter_map(|at| Some((at + 1, fall(trace, at, d, options)?))).collect()
 }
 
 /// The largest fall of the mean log-likelihood that counts as rounding: a few eps times `|mean| + d`. A row's log

@@ -24,7 +24,7 @@
 //! 3. [`reduce`]: partial results into the statistics, in a fixed order. There are no atomics: the same rows,
 //!    parameters and grid give the same bits.
 //!
-//! [`log_likelihood::mixing`] combines stored component densities into a mixture's log-likelihood.
+//! [`many`] runs whole fits of few rows, a block each. [`log_likelihood::mixing`] combines stored component densities into a mixture's log-likelihood.
 //!
 //! On Ampere and later, [`em`] runs whole iterations on the tensor cores without the host, and [`seeding::lloyd`] does
 //! so for k-means. The passes above serve everything else: older chips, starts, evaluation, and mixtures for which the
@@ -51,6 +51,7 @@ mod each;
 pub mod em;
 pub mod layout;
 pub mod log_likelihood;
+pub mod many;
 pub mod math;
 #[cfg(not(target_arch = "nvptx64"))]
 pub mod module;

@@ -5,7 +5,7 @@ use crate::kernel::{Arguments, Kernel};
 use crate::layout::Kind;
 use crate::log_likelihood::mixing;
 use crate::seeding::{draw_next, draw_rows, lloyd, nearest, squared_distances};
-use crate::{Real, em, probe, products, reduce, tile};
+use crate::{Real, em, many, probe, products, reduce, tile};
 
 /// An entry point of the PTX modules.
 #[derive(Clone, Debug, PartialEq)]
@@ -211,6 +211,7 @@ pub fn signatures() -> Vec<Signature> {
         one(reduce::reduce_scalars()),
         one(reduce::reduce_blocks()),
         one(reduce::reduce_many_blocks()),
+        one(many::many_fits()),
     ]);
     all.push(one(mixing::mix_columns()));
     all.extend([one(probe::probe_words()), tensor(one(probe::probe_mma()))]);

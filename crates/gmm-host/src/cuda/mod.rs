@@ -16,6 +16,7 @@
 //! | [`tune`] | autotune: EM paths timed over the given rows |
 //! | [`resident`] | all of these behind the engine traits |
 //! | [`parts`] | statistics of many parts of the rows at once |
+//! | [`many`] | many small fits, a block of threads each |
 //! | [`group`] | several GPUs as one engine |
 
 mod driver;
@@ -23,6 +24,7 @@ mod em;
 mod group;
 mod launch;
 mod log_likelihood;
+mod many;
 mod number;
 mod parts;
 pub(crate) mod products;
@@ -46,6 +48,7 @@ use crate::cpu::few;
 use crate::data::DeviceRows;
 use crate::described::LoopCandidate;
 use crate::engine::{DeviceInput, check_features};
+use crate::many::{Job, SmallFit};
 use crate::products::{Kind, Multiplier};
 use crate::{Engine, Error, Evaluate, EvaluateOptions, Evaluation, Resident, Tuning};
 use driver::device::Gpu;
@@ -262,6 +265,10 @@ impl Engine for CudaEngine {
             Precision::F32 => parts::pass::<f32>(&self.gpu, data, storage, mixture, parts, each),
             Precision::F64 => parts::pass::<f64>(&self.gpu, data, storage, mixture, parts, each),
         }
+    }
+
+    fn fit_small(&self, data: &Dataset, jobs: &[Job<'_>]) -> Result<Option<Vec<Option<SmallFit>>>, Error> {
+        many::fit(&self.gpu, data, jobs)
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {

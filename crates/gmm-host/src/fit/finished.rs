@@ -6,7 +6,6 @@ use super::{Warning, summary, warn_of_run};
 use crate::init::StartReached;
 use crate::many::GroupRun;
 use crate::restarts::{FitState, Restart};
-use crate::shift::Sample;
 use crate::{Engine, Error, Fit, FitOptions};
 
 /// The fit of `data`, all rows of positive weight, that ended with this run.
@@ -19,11 +18,16 @@ pub(crate) fn finished(
     options: &FitOptions,
     found: GroupRun,
 ) -> Result<Fit, Error> {
-    let GroupRun { run, restart: index, empty_at_start, evaluation, storage, elapsed } = found;
+    let GroupRun { run, restart: index, empty_at_start, evaluation, variances, storage, elapsed } = found;
     if evaluation.log_likelihood.is_nan() || evaluation.entropy.is_nan() {
         return Err(Error::Likelihood { iteration: run.iterations, value: f64::NAN });
     }
-    let mut warnings = regularisation(data, &storage.shift, options.reg_covar)?;
+    let reg_covar = options.reg_covar;
+    let columns: Vec<usize> = (0..variances.len()).filter(|&j| variances[j] < reg_covar).collect();
+    let mut warnings = Vec::new();
+    if !columns.is_empty() {
+        warnings.push(Warning::RegularisationDominates { reg_covar, columns });
+    }
     if empty_at_start > 0 {
         warnings.push(Warning::FewerClusters { empty: empty_at_start, k: options.n_components });
     }
@@ -51,24 +55,4 @@ pub(crate) fn finished(
         starts,
         state: FitState { begun: n_init, running: None, best: Some(best) },
     })
-}
-
-/// As the warning of a fit whose rows are on an engine, from the rows themselves.
-fn regularisation(data: &Dataset, shift: &[f64], reg_covar: f64) -> Result<Vec<Warning>, Error> {
-    if Sample::of(data.into())?.variances_at_least(shift).iter().all(|&least| least >= 2.0 * reg_covar) {
-        return Ok(Vec::new());
-    }
-    let total = data.total_weight();
-    let variance = |j: usize| {
-        let (mut first, mut second) = (0.0, 0.0);
-        for row in 0..data.n_rows() {
-            let (w, z) = (data.weight(row), data.rows().at(row, j) - shift[j]);
-            first += w * z;
-            second += w * z * z;
-        }
-        second / total - (first / total).powi(2)
-    };
-    let columns: Vec<usize> = (0..shift.len()).filter(|&j| variance(j) < reg_covar).collect();
-    let dominated = !columns.is_empty();
-    Ok(dominated.then_some(Warning::RegularisationDominates { reg_covar, columns }).into_iter().collect())
 }

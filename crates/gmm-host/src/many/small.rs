@@ -24,6 +24,8 @@ pub struct GroupRun {
     pub empty_at_start: usize,
     /// The totals of the rows under the last mixture.
     pub evaluation: Evaluation,
+    /// The variance of each column, `(d,)`, weighted.
+    pub variances: Vec<f64>,
     /// How the rows were stored: the shift as that of [`shift::of_data`](crate::shift::of_data).
     pub storage: RowStorage,
     /// This fit's part of the time.

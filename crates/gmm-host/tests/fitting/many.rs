@@ -219,7 +219,9 @@ impl Engine for WithOwnWay {
                 let best = fit.state.best.unwrap();
                 let part = data.part(rows.clone());
                 let evaluation = evaluate::score(&self.cpu, &fit.mixture, &part, fit.storage.precision).unwrap();
+                let rows = part.rows().to_f64();
                 GroupRun {
+                    variances: rows.var_axis(ndarray::Axis(0), 0.0).to_vec(),
                     run: best.run,
                     restart: best.index,
                     empty_at_start: best.empty_at_start,

@@ -7,6 +7,7 @@ mod arguments;
 mod launcher;
 mod lloyd;
 mod log_likelihood;
+mod many;
 mod mixing;
 pub(crate) mod plan;
 mod products;
@@ -17,5 +18,6 @@ pub(crate) use arguments::{Chunk, Model, StepOutputs, at_least, or_null, pointer
 pub(crate) use launcher::Launcher;
 pub(crate) use lloyd::{End, LloydBuffers, LloydPlan};
 pub(crate) use log_likelihood::{FixedPointPlan, LogLikelihoodPlan, SingleMixturePlan};
+pub(crate) use many::{ManyBuffers, ManyShape};
 pub(crate) use products::{Factor, ProductShape, Raw, Side};
 pub(crate) use seeding::{Distances, DrawBuffers, NextBuffers, Weighed};

@@ -11,6 +11,7 @@ mod hand_over;
 mod host_m_step;
 mod likelihood;
 mod lloyd;
+mod many;
 mod memory;
 mod mid_fit;
 mod missing;

@@ -1,0 +1,152 @@
+//! Many small fits in one launch agree with the CPU engine's, each for itself.
+
+use std::ops::Range;
+
+use super::*;
+use crate::many::{Groups, Job, fit_many};
+use crate::{CpuEngine, Engine, Fit};
+
+fn ranges(sizes: &[usize]) -> Vec<Range<usize>> {
+    let ends = sizes.iter().scan(0, |end, size| {
+        *end += size;
+        Some(*end)
+    });
+    ends.zip(sizes).map(|(end, size)| end - size..end).collect()
+}
+
+/// Rows of three clumps in each group, far from 0 and with weights.
+fn table(n: usize, d: usize, precision: Precision) -> Dataset {
+    let values = rows(n, d, 100.0);
+    let weights = (0..n).map(|i| 0.5 * (1 + i % 3) as f64).collect();
+    let data = match precision {
+        Precision::F32 => Dataset::new(values.mapv(|v| v as f32)),
+        Precision::F64 => Dataset::new(values),
+    };
+    data.unwrap().with_weights(weights).unwrap()
+}
+
+fn agree(found: &Fit, want: &Fit, tolerance: f64, what: &str) {
+    let flat = |m: &Mixture| -> [Vec<f64>; 3] {
+        let covariances = match m.covariances() {
+            Covariances::Full(a) => a.iter().copied().collect(),
+            Covariances::Tied(a) | Covariances::Diag(a) => a.iter().copied().collect(),
+            Covariances::Spherical(a) => a.to_vec(),
+        };
+        [m.weights().to_vec(), m.means().iter().copied().collect(), covariances]
+    };
+    let (a, b) = (flat(&found.mixture), flat(&want.mixture));
+    for ((a, b), of) in a.iter().zip(&b).zip(["weights", "means", "covariances"]) {
+        close(a, b, tolerance, &format!("{what}: {of}"));
+    }
+    let (a, b) = (&found.summary, &want.summary);
+    assert_eq!((a.iterations, a.converged), (b.iterations, b.converged), "{what}");
+    close(&a.trace, &b.trace, tolerance, &format!("{what}: trace"));
+    close(&[a.log_likelihood, a.bic, a.icl], &[b.log_likelihood, b.bic, b.icl], tolerance, what);
+    let best = |fit: &Fit| fit.state.best.as_ref().map(|best| best.index);
+    assert_eq!(best(found), best(want), "{what}: the restart");
+    assert_eq!(found.storage, want.storage, "{what}");
+    let warnings = |fit: &Fit| fit.warnings.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(warnings(found), warnings(want), "{what}");
+}
+
+fn check(options: &FitOptions, (sizes, d): (&[usize], usize), precision: Precision) {
+    let groups = ranges(sizes);
+    let data = table(sizes.iter().sum(), d, precision);
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let found = fit_many(&engine, &Groups::new(&data, &groups), options);
+    assert!(fake.0.launches("many_fits") > 0);
+    let cpu = CpuEngine::new(1).unwrap();
+    for (found, rows) in found.iter().zip(&groups) {
+        let what = format!("{} {precision} {rows:?} of {d} columns", options.covariance_type);
+        // In f64 on the CPU too, so that only the order of operations differs.
+        let double = FitOptions { precision: Some(Precision::F64), ..options.clone() };
+        let want = fit(&cpu, &data.part(rows.clone()), &double).unwrap();
+        let mut found = found.as_ref().unwrap().clone();
+        found.storage.precision = Precision::F64;
+        agree(&found, &want, 1e-9, &what);
+        // The bits do not depend on the other fits.
+        let alone =
+            engine.fit_small(&data.part(rows.clone()), &[Job { rows: 0..rows.len(), options }]).unwrap().unwrap();
+        let run = alone.into_iter().next().unwrap().unwrap().unwrap();
+        assert_eq!((run.run.mixture, run.run.trace), (found.mixture, found.summary.trace), "{what}");
+    }
+    drop(engine);
+    fake.0.assert_clean("many fits");
+}
+
+#[test]
+fn they_are_the_cpus() {
+    for kind in CovarianceType::ALL {
+        for precision in [Precision::F32, Precision::F64] {
+            let options = FitOptions { covariance_type: kind, n_init: 2, max_iter: 12, ..FitOptions::new(3) };
+            check(&options, (&[40, 3 * 11, 130, 70], 3), precision);
+        }
+        check(&FitOptions { covariance_type: kind, ..FitOptions::new(2) }, (&[25, 60], 1), Precision::F64);
+        check(&FitOptions { covariance_type: kind, max_iter: 4, ..FitOptions::new(7) }, (&[800], 5), Precision::F64);
+    }
+}
+
+#[test]
+fn other_starts_and_single_components_are_too() {
+    for kind in CovarianceType::ALL {
+        let given = Init::Given(Box::new(mixture(kind, 2, 3, 100.0)));
+        for init in [given, Init::KMeansPlusPlus] {
+            for max_iter in [0, 5] {
+                let options =
+                    FitOptions { covariance_type: kind, init: init.clone(), max_iter, tol: 0.0, ..FitOptions::new(2) };
+                check(&options, (&[50, 41], 3), Precision::F64);
+            }
+        }
+        check(&FitOptions { covariance_type: kind, ..FitOptions::new(1) }, (&[30], 2), Precision::F64);
+    }
+}
+
+#[test]
+fn what_a_block_cannot_fit_is_left_to_the_ordinary_way() {
+    let groups = ranges(&[60, 50, 2, 40, 1, 1100]);
+    let mut values = rows(1253, 2, 0.0);
+    values.slice_mut(ndarray::s![60..110, 1]).fill(2.0);
+    values[[115, 0]] = 1e160;
+    let data = Dataset::new(values).unwrap();
+    let _fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let options = FitOptions::new(2);
+    let found = fit_many(&engine, &Groups::new(&data, &groups), &options);
+    for (found, rows) in found.iter().zip(&groups) {
+        let alone = fit(&engine, &data.part(rows.clone()), &options);
+        match (found, alone) {
+            (Ok(found), Ok(alone)) => agree(found, &alone, 1e-9, &format!("{rows:?}")),
+            (found, alone) => {
+                assert_eq!(found.as_ref().map_err(ToString::to_string), alone.as_ref().map_err(ToString::to_string))
+            }
+        }
+    }
+    assert!(found[1].is_ok() && found[3].is_err() && found[4].is_err() && found[5].is_ok());
+    let jobs: Vec<Job<'_>> = groups.iter().cloned().map(|rows| Job { rows, options: &options }).collect();
+    let [a, b, .., e] = &[0, 1, 3, 5].map(|i| jobs[i].clone());
+    let runs = engine.fit_small(&data, &[a.clone(), b.clone(), e.clone()]).unwrap().unwrap();
+    assert_eq!(runs.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false]);
+    let exact = FitOptions { reg_covar: 0.0, ..options.clone() };
+    assert!(engine.fit_small(&data, &[Job { rows: 0..60, options: &exact }]).unwrap().unwrap()[0].is_none());
+}
+
+/// More components than distinct rows, and centres that lose their rows.
+#[test]
+fn rows_that_coincide_are_no_trouble() {
+    let data = Dataset::new(Array2::from_shape_fn((40, 1), |(i, _)| [0.0, 0.0, 1.0, 5.0][i % 4])).unwrap();
+    let _fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    for k in 2..6 {
+        for seed in 0..4 {
+            let options = FitOptions { seed, ..FitOptions::new(k) };
+            #[expect(clippy::single_range_in_vec_init, reason = "one group")]
+            let found = fit_many(&engine, &Groups::new(&data, &[0..40]), &options).remove(0);
+            let want = fit(&CpuEngine::new(1).unwrap(), &data, &options);
+            match (found, want) {
+                (Ok(found), Ok(want)) => agree(&found, &want, 1e-9, &format!("k={k} seed={seed}")),
+                (found, want) => assert_eq!(text(found), text(want)),
+            }
+        }
+    }
+}
