@@ -1,6 +1,8 @@
 //! The shift: a point within the bulk of the data that is subtracted from all rows, so that a common offset does not
 //! reduce their precision.
 
+use std::ops::Range;
+
 use gmm_model::{Covariances, Dataset, Factors, Mixture, Precision, PrecisionMixture};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2};
 
@@ -21,6 +23,17 @@ pub fn of_data(data: &Dataset) -> Vec<f64> {
         Ok(sample) => sample.shift(),
         Err(_) => unreachable!("rows on the host are at hand"),
     }
+}
+
+/// As [`of_data`] for some rows, without missing values, from up to 63 of them: for many small fits in `f64`.
+pub(crate) fn of_few(data: &Dataset, rows: &Range<usize>) -> Vec<f64> {
+    const FEW: usize = 63;
+    let (n, take) = (rows.len(), rows.len().min(FEW));
+    let of = |j: usize| {
+        let column: Array1<f64> = (0..take).map(|i| data.rows().at(rows.start + i * n / take, j)).collect();
+        Quantiles::of(column.view()).shift()
+    };
+    (0..data.n_features()).map(of).collect()
 }
 
 /// Up to 1023 evenly strided rows.
@@ -81,12 +94,7 @@ impl<'a> Sample<'a> {
 
     /// The shift: see [`of_data`].
     pub(crate) fn shift(&self) -> Vec<f64> {
-        let of = |of: &Quantiles| {
-            // The outer percentiles, among which sentinels may be, are used only if the quartiles are equal.
-            let spreads = [of.third_quartile - of.first_quartile, of.spread()];
-            few_bits(of.median, spreads.into_iter().find(|s| *s > 0.0).unwrap_or(0.0))
-        };
-        self.quantiles.iter().map(of).collect()
+        self.quantiles.iter().map(Quantiles::shift).collect()
     }
 
     /// Per column, the distance between the 5th and 95th percentiles, `(d,)`.
@@ -173,6 +181,13 @@ impl Quantiles {
     /// The distance between the 5th and 95th percentiles.
     fn spread(&self) -> f64 {
         self.high - self.low
+    }
+
+    /// The median, rounded to few bits.
+    fn shift(&self) -> f64 {
+        // The outer percentiles, among which sentinels may be, are used only if the quartiles are equal.
+        let spreads = [self.third_quartile - self.first_quartile, self.spread()];
+        few_bits(self.median, spreads.into_iter().find(|s| *s > 0.0).unwrap_or(0.0))
     }
 }
 

@@ -5,10 +5,11 @@ use std::ops::{ControlFlow, Range};
 use gmm_host::many::{Groups, fit_many_watched, map_groups};
 use gmm_host::{Data, Error, EvaluateOptions, Fit, FitOptions, Work, evaluate};
 use gmm_model::{CovarianceType, Covariances, PrecisionMixture};
-use ndarray::{Array1, ArrayD, Axis, Slice};
+use ndarray::{Array1, ArrayD};
 use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+use rayon::prelude::*;
 
 use crate::engines;
 use crate::errors::raise;
@@ -112,44 +113,48 @@ struct Stacked {
 impl Stacked {
     fn new(fits: &[Result<Fit, Error>], options: &FitOptions, d: usize) -> Self {
         let (b, k, kind) = (fits.len(), options.n_components, options.covariance_type);
-        let matrices = |fit: &Fit| [fit.mixture.covariances().clone(), precision_factors(&fit.mixture)];
         let of_kind: &[usize] = match kind {
-            CovarianceType::Full => &[b, k, d, d],
-            CovarianceType::Tied => &[b, d, d],
-            CovarianceType::Diag => &[b, k, d],
-            CovarianceType::Spherical => &[b, k],
+            CovarianceType::Full => &[k, d, d],
+            CovarianceType::Tied => &[d, d],
+            CovarianceType::Diag => &[k, d],
+            CovarianceType::Spherical => &[k],
         };
-        let empty = |shape: &[usize]| ArrayD::from_elem(shape, f64::NAN);
-        let mut out = Self {
-            arrays: [
-                ("weights", empty(&[b, k])),
-                ("means", empty(&[b, k, d])),
-                ("covariances", empty(of_kind)),
-                ("precision_factors", empty(of_kind)),
-            ],
-            n_components: Array1::zeros(b),
-            converged: Array1::from_elem(b, false),
-            iterations: Array1::zeros(b),
-            lower_bound: Array1::from_elem(b, f64::NAN),
-            log_likelihood: Array1::from_elem(b, f64::NAN),
-        };
-        for (i, fit) in fits.iter().enumerate() {
-            let Ok(fit) = fit else { continue };
-            let [covariances, factors] = matrices(fit).map(dynamic);
-            let (weights, means) =
-                (fit.mixture.weights().to_owned().into_dyn(), fit.mixture.means().to_owned().into_dyn());
-            for ((_, array), own) in out.arrays.iter_mut().zip([weights, means, covariances, factors]) {
-                let mut place = array.index_axis_mut(Axis(0), i);
+        let shapes = [&[k][..], &[k, d], of_kind, of_kind];
+        let [mut weights, mut means, mut covariances, mut factors] =
+            shapes.map(|shape| vec![f64::NAN; b * shape.iter().product::<usize>()]);
+        let own = |shape: &[usize]| shape.iter().product::<usize>();
+        (fits, weights.par_chunks_mut(k), means.par_chunks_mut(k * d))
+            .into_par_iter()
+            .zip((covariances.par_chunks_mut(own(of_kind)), factors.par_chunks_mut(own(of_kind))))
+            .for_each(|((fit, weights, means), (covariances, factors))| {
+                let Ok(Fit { mixture, .. }) = fit else { return };
                 // A fit may have dropped components.
-                place.slice_axis_mut(Axis(0), Slice::from(..own.shape()[0])).assign(&own);
-            }
-            out.n_components[i] = fit.mixture.n_components() as i64;
-            out.converged[i] = fit.summary.converged;
-            out.iterations[i] = fit.summary.iterations as i64;
-            out.lower_bound[i] = fit.summary.trace.last().copied().unwrap_or(f64::NEG_INFINITY);
-            out.log_likelihood[i] = fit.summary.log_likelihood;
+                fill(weights, mixture.weights().iter());
+                fill(means, mixture.means().iter());
+                fill(covariances, dynamic(mixture.covariances().clone()).iter());
+                fill(factors, dynamic(precision_factors(mixture)).iter());
+            });
+        let found = |of: &dyn Fn(&Fit) -> f64, none: f64| -> Array1<f64> {
+            fits.iter().map(|fit| fit.as_ref().map_or(none, of)).collect()
+        };
+        let count = |of: &dyn Fn(&Fit) -> usize| -> Array1<i64> {
+            fits.iter().map(|fit| fit.as_ref().map_or(0, of) as i64).collect()
+        };
+        let names = ["weights", "means", "covariances", "precision_factors"];
+        let mut arrays =
+            names.into_iter().zip(shapes).zip([weights, means, covariances, factors]).map(|((name, shape), values)| {
+                let shape: Vec<usize> = std::iter::once(b).chain(shape.iter().copied()).collect();
+                (name, ArrayD::from_shape_vec(shape, values).expect("as many numbers"))
+            });
+        let arrays = std::array::from_fn(|_| arrays.next().expect("four arrays"));
+        Self {
+            arrays,
+            n_components: count(&|fit| fit.mixture.n_components()),
+            converged: fits.iter().map(|fit| fit.as_ref().is_ok_and(|fit| fit.summary.converged)).collect(),
+            iterations: count(&|fit| fit.summary.iterations),
+            lower_bound: found(&|fit| fit.summary.trace.last().copied().unwrap_or(f64::NEG_INFINITY), f64::NAN),
+            log_likelihood: found(&|fit| fit.summary.log_likelihood, f64::NAN),
         }
-        out
     }
 
     fn into_dict(self, py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
@@ -164,6 +169,11 @@ impl Stacked {
         out.set_item("log_likelihood", self.log_likelihood.into_pyarray(py))?;
         Ok(out)
     }
+}
+
+/// Writes the values to the start of `to`.
+fn fill<'a>(to: &mut [f64], values: impl Iterator<Item = &'a f64>) {
+    to.iter_mut().zip(values).for_each(|(to, value)| *to = *value);
 }
 
 fn dynamic(all: Covariances) -> ArrayD<f64> {

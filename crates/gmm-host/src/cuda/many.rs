@@ -47,9 +47,9 @@ pub(super) fn fit(gpu: &Gpu, data: &Dataset, jobs: &[Job<'_>]) -> Result<Option<
         return Ok(None);
     }
     let classes = classes(gpu, data, jobs);
-    let mut out: Vec<Option<SmallFit>> = jobs.iter().map(|_| None).collect();
+    let none = || jobs.iter().map(|_| None).collect::<Vec<Option<SmallFit>>>();
     if classes.is_empty() {
-        return Ok(Some(out));
+        return Ok(Some(none()));
     }
     gpu.enter()?;
     let queue = Queue::new(gpu)?;
@@ -58,6 +58,14 @@ pub(super) fn fit(gpu: &Gpu, data: &Dataset, jobs: &[Job<'_>]) -> Result<Option<
         Err(Error::Memory { .. }) => return Ok(None),
         table => table?,
     };
+    if let [class] = &classes[..]
+        && class.jobs.len() == jobs.len()
+        && class.at_once() >= jobs.len()
+    {
+        // No second copy of all results.
+        return Batch { gpu, queue: &queue, data, table: &table, class, jobs: &class.jobs, all: jobs }.run().map(Some);
+    }
+    let mut out = none();
     for class in classes {
         for some in class.jobs.chunks(class.at_once()) {
             let batch = Batch { gpu, queue: &queue, data, table: &table, class: &class, jobs: some, all: jobs };
@@ -221,7 +229,7 @@ impl Batch<'_> {
         let fits = self.jobs.len() * restarts;
         let data = self.data;
         let rows: Vec<Range<usize>> = (0..self.jobs.len()).map(|job| self.rows(job)).collect();
-        let shifts: Vec<Vec<f64>> = rows.par_iter().map(|rows| shift::of_data(&data.part(rows.clone()))).collect();
+        let shifts: Vec<Vec<f64>> = rows.par_iter().map(|rows| shift::of_few(data, rows)).collect();
         let of_blocks = || (0..fits).map(|block| block / restarts);
         let firsts: Vec<u64> = of_blocks().map(|job| rows[job].start as u64).collect();
         let lens: Vec<u32> = of_blocks().map(|job| rows[job].len() as u32).collect();

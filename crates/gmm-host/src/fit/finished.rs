@@ -1,23 +1,18 @@
 //! The [`Fit`] of a run that an engine made by itself.
 
-use gmm_model::{Dataset, MStepRule};
+use gmm_model::MStepRule;
 
 use super::{Warning, summary, warn_of_run};
 use crate::init::StartReached;
 use crate::many::GroupRun;
 use crate::restarts::{FitState, Restart};
-use crate::{Engine, Error, Fit, FitOptions};
+use crate::{Error, Fit, FitOptions};
 
-/// The fit of `data`, all rows of positive weight, that ended with this run.
+/// The fit of `n` rows, all of positive weight, that ended with this run on the engine of this name.
 ///
 /// # Errors
 /// [`Error::Likelihood`] if the totals are NaN.
-pub(crate) fn finished(
-    engine: &dyn Engine,
-    data: &Dataset,
-    options: &FitOptions,
-    found: GroupRun,
-) -> Result<Fit, Error> {
+pub(crate) fn finished(engine: &str, n: usize, options: &FitOptions, found: GroupRun) -> Result<Fit, Error> {
     let GroupRun { run, restart: index, empty_at_start, evaluation, variances, storage, elapsed } = found;
     if evaluation.log_likelihood.is_nan() || evaluation.entropy.is_nan() {
         return Err(Error::Likelihood { iteration: run.iterations, value: f64::NAN });
@@ -32,14 +27,11 @@ pub(crate) fn finished(
         warnings.push(Warning::FewerClusters { empty: empty_at_start, k: options.n_components });
     }
     warn_of_run(&mut warnings, &run, options);
-    let place = (engine.name(), storage.precision.name().to_owned());
-    let summary = summary(&run, &evaluation, data.n_rows() as u64, (options, &MStepRule::default()), place);
+    let place = (engine.to_owned(), storage.precision.name().to_owned());
+    let summary = summary(&run, &evaluation, n as u64, (options, &MStepRule::default()), place);
     let starts = vec![StartReached::of(&run, index, options.init.name())];
-    let n_init = if options.init.is_deterministic(data.n_rows(), options.n_components, options.init_rows) {
-        1
-    } else {
-        options.n_init
-    };
+    let n_init =
+        if options.init.is_deterministic(n, options.n_components, options.init_rows) { 1 } else { options.n_init };
     let best = Restart { index, empty_at_start, run: run.clone() };
     Ok(Fit {
         mixture: run.mixture,

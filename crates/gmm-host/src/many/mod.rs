@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gmm_model::Dataset;
+use rayon::prelude::*;
 
 use crate::cpu::FEW_NUMBERS;
 use crate::fit::{finished, fit_observed};
@@ -106,10 +107,13 @@ pub fn fit_many_watched(
 /// # Errors
 /// Each entry: as for [`fit_many`].
 pub fn fit_jobs(engine: &dyn Engine, data: &Dataset, jobs: &[Job<'_>], watch: &Watch<'_>) -> Vec<Result<Fit, Error>> {
-    let done = Mutex::new((0..jobs.len()).map(|_| None).collect());
-    let fits = Fits { data, jobs, watch, done, stopped: AtomicBool::new(false) };
-    let (large, small): (Vec<usize>, Vec<usize>) =
-        fits.on_engine(engine).into_iter().partition(|&job| fits.size(job) > FEW_NUMBERS);
+    let mut fits = Fits { data, jobs, watch, done: Mutex::default(), stopped: AtomicBool::new(false) };
+    let done = fits.on_engine(engine);
+    let mut others: Vec<usize> = (0..jobs.len()).filter(|&job| done[job].is_none()).collect();
+    // The largest first: the last to run are then short, and no thread waits long for another.
+    others.sort_by_key(|&job| Reverse(fits.size(job)));
+    fits.done = Mutex::new(done);
+    let (large, small): (Vec<usize>, Vec<usize>) = others.into_iter().partition(|&job| fits.size(job) > FEW_NUMBERS);
     fits.run(engine, &large);
     fits.run(engine, &small);
     let all = fits.done.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -132,31 +136,44 @@ impl Fits<'_> {
         self.jobs[job].rows.len().saturating_mul(self.data.n_features())
     }
 
-    /// Runs the fits that the engine has a way of its own for. Returns the others, the largest first: the last to run
-    /// are then short, and no thread waits long for another.
-    fn on_engine(&self, engine: &dyn Engine) -> Vec<usize> {
-        let mut others: Vec<usize> = (0..self.jobs.len()).collect();
-        let (chosen, given): (Vec<usize>, Vec<Job<'_>>) =
-            self.jobs.iter().cloned().enumerate().filter(|(_, job)| small::is_simple(self.data, job)).unzip();
-        match engine.fit_small(self.data, &given) {
-            Ok(Some(runs)) => {
-                for (job, run) in chosen.into_iter().zip(runs) {
-                    let Some(run) = run else { continue };
-                    let fit = run.and_then(|run| {
-                        let data = Groups::new(self.data, &[self.jobs[job].rows.clone()]).part(0)?;
-                        finished(engine, &data, self.jobs[job].options, run)
-                    });
-                    self.end(job, fit);
-                }
-                let done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-                others.retain(|&job| done[job].is_none());
-            }
-            Ok(None) => {}
-            // The ordinary way needs less memory, and finds out whether the device still works.
-            Err(error) => tracing::warn!(%error, "fits run one by one"),
+    /// Runs the fits that the engine has a way of its own for. Returns all fits, `None` for the others.
+    fn on_engine(&self, engine: &dyn Engine) -> Vec<Option<Result<Fit, Error>>> {
+        let none = || (0..self.jobs.len()).map(|_| None).collect();
+        let is_simple = |job: &Job<'_>| job.options.concurrent && small::is_simple(self.data, job);
+        let simple: Vec<bool> = self.jobs.iter().map(is_simple).collect();
+        if !simple.contains(&true) {
+            return none();
         }
-        others.sort_by_key(|&job| Reverse(self.size(job)));
-        others
+        let given: Vec<Job<'_>> =
+            self.jobs.iter().zip(&simple).filter(|(_, is)| **is).map(|(job, _)| job.clone()).collect();
+        let runs = match engine.fit_small(self.data, &given) {
+            Ok(Some(runs)) => runs,
+            Ok(None) => return none(),
+            Err(error) => {
+                // The ordinary way needs less memory, and finds out whether the device still works.
+                tracing::warn!(%error, "fits run one by one");
+                return none();
+            }
+        };
+        let name = engine.name();
+        let finish = |(job, run): (&Job<'_>, Option<SmallFit>)| {
+            let fit = run?.and_then(|run| finished(&name, job.rows.len(), job.options, run));
+            Some(fit)
+        };
+        // Written once, in parallel: a fit takes two kilobytes, and there may be many.
+        let mut ended = given.par_iter().zip(runs).map(finish).collect::<Vec<_>>();
+        if ended.len() < self.jobs.len() {
+            let mut rest = ended.into_iter();
+            ended = simple.iter().map(|&is| if is { rest.next().flatten() } else { None }).collect();
+        }
+        for (group, fit) in ended.iter().enumerate() {
+            if let Some(fit) = fit
+                && self.see(Progress::Done { group, fit }).is_break()
+            {
+                break;
+            }
+        }
+        ended
     }
 
     /// Runs fits, at the same time where the engine offers it.

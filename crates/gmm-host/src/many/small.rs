@@ -26,7 +26,7 @@ pub struct GroupRun {
     pub evaluation: Evaluation,
     /// The variance of each column, `(d,)`, weighted.
     pub variances: Vec<f64>,
-    /// How the rows were stored: the shift as that of [`shift::of_data`](crate::shift::of_data).
+    /// How the rows were stored: the shift is a point within their bulk, as that of [`shift::of_data`](crate::shift::of_data).
     pub storage: RowStorage,
     /// This fit's part of the time.
     pub elapsed: Duration,

@@ -1,6 +1,6 @@
 //! The two steps of an iteration.
 
-use super::{Block, entries_len, has_matrix, matrices, split, sums_of};
+use super::{Block, entries_len, has_matrix, is_finite, matrices, split, sums_of};
 use crate::Real;
 use crate::device::{self, thread};
 use crate::layout::{Kind, packed_index};
@@ -102,19 +102,19 @@ impl Block<'_> {
             let (c, entry) = split(at, len);
             if a.kind == Kind::Tied as u32 || !is_empty(c) {
                 // SAFETY: the fields are as documented.
-                let (value, is_lost) = unsafe { self.central(c, entry) };
+                let value = unsafe { self.central(c, entry) };
                 self.covariances.store(at, value);
-                lost += if is_lost { 1.0 } else { 0.0 };
+                lost += if is_finite(value) { 0.0 } else { 1.0 };
             }
         });
         let [lost] = self.add_up([lost]);
-        // Both, since each has barriers.
-        self.factor() | (lost > 0.0)
+        self.flatten();
+        lost > 0.0
     }
 
-    /// An entry of a covariance, and whether it is a variance that is within its rounding error or not finite.
+    /// An entry of a covariance; a variance that is within its rounding error counts as 0, as in the host's M-step.
     #[inline(always)]
-    unsafe fn central(&self, c: u32, entry: u32) -> (f64, bool) {
+    unsafe fn central(&self, c: u32, entry: u32) -> f64 {
         let (a, of) = (self.a, sums_of(self.a.kind, self.a.d));
         let moved = |c: u32, j: u32| self.sums.load(c * of + 1 + j);
         let second = |c: u32, at: u32| self.sums.load(c * of + 1 + a.d + at);
@@ -148,36 +148,61 @@ impl Block<'_> {
         }
         let value = about - shifted;
         if i != j {
-            return (value, false);
+            return value;
         }
-        // As the host's M-step: at most the rounding error of a sum, or the spacing of numbers at the mean.
+        // At most the rounding error of a sum, or the spacing of numbers at the mean.
         let rows = if self.n < 4 { 4.0 } else { self.n as f64 };
         // SAFETY: the fields are as documented.
-        let spacing = f64::EPSILON * unsafe { self.farthest(c, i) };
-        let enough = value > f64::EPSILON * rows * about && value > spacing * spacing;
+        let spacing = f64::EPSILON * unsafe { self.distance_from_0(c, i) };
+        let is_lost = value <= f64::EPSILON * rows * about || value <= spacing * spacing;
         let each = if a.kind == Kind::Spherical as u32 { value / a.d as f64 } else { value };
-        (each + a.reg_covar, !(enough && value < f64::INFINITY))
+        a.reg_covar + if is_lost { 0.0 } else { each }
     }
 
-    /// The largest distance from 0 of the means that a variance is about: column `j` of component `c`, of all
-    /// components if tied, or all columns if spherical.
+    /// The distance from 0 of the mean that a variance is about: column `j` of component `c`; the nearest of all
+    /// components if tied, the farthest of all columns if spherical.
     #[inline(always)]
-    unsafe fn farthest(&self, c: u32, j: u32) -> f64 {
+    unsafe fn distance_from_0(&self, c: u32, j: u32) -> f64 {
         let a = self.a;
-        let (mut far, mut at) = (0.0, 0);
-        while at < a.k * a.d {
-            let (of, column) = split(at, a.d);
-            let counts = (of == c || a.kind == Kind::Tied as u32) && (column == j || a.kind == Kind::Spherical as u32);
-            if counts {
-                let shift = thread::block_idx_x() as u64 * a.d as u64 + column as u64;
-                // SAFETY: each fit has `d` shifts.
-                let mean = self.means.load(at) + unsafe { device::load(a.shifts, shift) };
-                let size = if mean < 0.0 { -mean } else { mean };
-                far = if size > far { size } else { far };
-            }
-            at += 1;
+        let (is_tied, is_spherical) = (a.kind == Kind::Tied as u32, a.kind == Kind::Spherical as u32);
+        let (first, step, count) = if is_tied {
+            (j, a.d, a.k)
+        } else if is_spherical {
+            (c * a.d, 1, a.d)
+        } else {
+            (c * a.d + j, 0, 1)
+        };
+        let (mut found, mut i) = (if is_tied { f64::INFINITY } else { 0.0 }, 0);
+        while i < count {
+            let column = if is_spherical { i } else { j };
+            let shift = thread::block_idx_x() as u64 * a.d as u64 + column as u64;
+            // SAFETY: each fit has `d` shifts.
+            let mean = self.means.load(first + i * step) + unsafe { device::load(a.shifts, shift) };
+            let size = if mean < 0.0 { -mean } else { mean };
+            found = if (size < found) == is_tied { size } else { found };
+            i += 1;
         }
-        far
+        found
+    }
+
+    /// Sets the covariances of columns without variance to 0: they are only rounding error, which could exceed a small
+    /// `reg_covar`.
+    #[inline(always)]
+    fn flatten(&self) {
+        let (d, kind) = (self.a.d, self.a.kind);
+        let len = entries_len(kind, d);
+        self.share(if has_matrix(kind) { matrices(kind, self.a.k) * d } else { 0 }, |at| {
+            let (of, i) = split(at, d);
+            let entry = |i: u32, j: u32| of * len + packed_index(i, j) as u32;
+            let is_flat = |i: u32| self.covariances.load(entry(i, i)) == self.a.reg_covar;
+            let mut j = 0;
+            while j < i {
+                if is_flat(i) || is_flat(j) {
+                    self.covariances.store(entry(i, j), 0.0);
+                }
+                j += 1;
+            }
+        });
     }
 
     /// Computes factors and constants from covariances and weights. Returns whether a covariance is nearly singular.

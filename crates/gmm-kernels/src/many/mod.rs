@@ -384,30 +384,39 @@ pub unsafe fn body(a: ManyFits) {
         let mut block = Block::of(&a);
         block.load();
         let variance = block.spread();
-        let mut trouble = if a.start == start_code::GIVEN {
+        let is_given = a.start == start_code::GIVEN;
+        if is_given {
             block.copy(false);
-            thread::sync_threads();
-            block.factor()
         } else {
-            block.start(variance)
-        };
-        let trace = block.own(a.traces, a.max_iter);
-        let (mut iteration, mut before, mut converged) = (0, 0.0, false);
-        while iteration < a.max_iter && !trouble && !converged {
-            let [log_likelihood, _] = block.expect();
-            let mean = log_likelihood / block.total;
-            block.sum_up(sums_of(a.kind, a.d));
-            trouble = block.maximise(false) | !is_finite(mean);
-            if block.t == 0 {
-                device::store(trace, iteration as u64, mean);
-            }
-            let change = if mean < before { before - mean } else { mean - before };
-            converged = iteration > 0 && change < a.tol;
-            before = mean;
-            iteration += 1;
+            block.start(variance);
         }
-        let [log_likelihood, entropy] = block.expect();
-        trouble |= !(is_finite(log_likelihood) && is_finite(entropy));
+        let trace = block.own(a.traces, a.max_iter);
+        let (mut iteration, mut before, mut converged, mut trouble) = (0, 0.0, false, false);
+        // The start is an M-step without an iteration.
+        let mut is_start = true;
+        let [log_likelihood, entropy] = loop {
+            if !is_start {
+                let [log_likelihood, entropy] = block.expect();
+                trouble |= !(is_finite(log_likelihood) && is_finite(entropy));
+                if trouble || converged || iteration == a.max_iter {
+                    break [log_likelihood, entropy];
+                }
+                let mean = log_likelihood / block.total;
+                if block.t == 0 {
+                    device::store(trace, iteration as u64, mean);
+                }
+                let change = if mean < before { before - mean } else { mean - before };
+                converged = iteration > 0 && change < a.tol;
+                before = mean;
+                iteration += 1;
+            }
+            if !(is_start && is_given) {
+                block.sum_up(sums_of(a.kind, a.d));
+                trouble |= block.maximise(is_start);
+            }
+            trouble |= block.factor();
+            is_start = false;
+        };
         block.copy(true);
         if block.t == 0 {
             let out = block.own(a.outcomes, OUTCOME + a.d);

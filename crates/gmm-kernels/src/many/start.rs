@@ -1,6 +1,6 @@
 //! The start: k-means++ and Lloyd's iterations, as the host makes them with the same random numbers.
 
-use super::{Block, split, start_code, sums_of};
+use super::{Block, split, start_code};
 use crate::device::{self, thread};
 use crate::seeding::draw_rows::is_beyond;
 
@@ -11,22 +11,15 @@ const TOLERANCE: f64 = 1e-4;
 const MOST_PASSES: u32 = 300;
 
 impl Block<'_> {
-    /// Computes the first parameters; `variance` is the mean of the columns'. Returns whether the host has to see to it.
+    /// Gives each row to a component, by its responsibilities; `variance` is the mean of the columns'.
     ///
     /// # Safety
     /// As for [`Block::of`].
     #[inline(always)]
-    pub(super) unsafe fn start(&self, variance: f64) -> bool {
+    pub(super) unsafe fn start(&self, variance: f64) {
         // SAFETY: the caller upholds `# Safety`.
-        unsafe {
-            self.seed();
-            if self.a.start == start_code::K_MEANS {
-                self.lloyd(TOLERANCE * variance);
-            }
-            self.assign();
-            self.sum_up(sums_of(self.a.kind, self.a.d));
-            self.maximise(true)
-        }
+        unsafe { self.seed() };
+        self.lloyd(TOLERANCE * variance);
     }
 
     /// The squared distance between a row and a point whose columns are `step` apart.
@@ -176,13 +169,17 @@ impl Block<'_> {
         });
     }
 
-    /// Lloyd's iterations, until the squared moves of the centres sum to at most `rest`.
+    /// Lloyd's iterations, if asked for, until the squared moves of the centres sum to at most `rest`; then assigns each
+    /// row to its nearest centre.
     #[inline(always)]
     fn lloyd(&self, rest: f64) {
         let (k, d, per) = (self.a.k, self.a.d, 1 + self.a.d);
-        let (mut passes, mut ended) = (0, false);
-        while passes < MOST_PASSES && !ended {
+        let (mut passes, mut ended) = (0, self.a.start == start_code::SEEDS);
+        loop {
             self.assign();
+            if ended || passes == MOST_PASSES {
+                return;
+            }
             self.sum_up(per);
             let (mut moved, mut empty) = (0.0, 0.0);
             self.share(k * d, |at| {

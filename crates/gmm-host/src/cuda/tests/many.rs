@@ -44,7 +44,7 @@ fn agree(found: &Fit, want: &Fit, tolerance: f64, what: &str) {
     close(&[a.log_likelihood, a.bic, a.icl], &[b.log_likelihood, b.bic, b.icl], tolerance, what);
     let best = |fit: &Fit| fit.state.best.as_ref().map(|best| best.index);
     assert_eq!(best(found), best(want), "{what}: the restart");
-    assert_eq!(found.storage, want.storage, "{what}");
+    assert_eq!(found.storage.precision, want.storage.precision, "{what}");
     let warnings = |fit: &Fit| fit.warnings.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(warnings(found), warnings(want), "{what}");
 }
@@ -124,9 +124,10 @@ fn what_a_block_cannot_fit_is_left_to_the_ordinary_way() {
     }
     assert!(found[1].is_ok() && found[3].is_err() && found[4].is_err() && found[5].is_ok());
     let jobs: Vec<Job<'_>> = groups.iter().cloned().map(|rows| Job { rows, options: &options }).collect();
-    let [a, b, .., e] = &[0, 1, 3, 5].map(|i| jobs[i].clone());
-    let runs = engine.fit_small(&data, &[a.clone(), b.clone(), e.clone()]).unwrap().unwrap();
-    assert_eq!(runs.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false]);
+    // A constant column is no trouble; a value whose square overflows is, and a block has no room for many rows.
+    let some: Vec<Job<'_>> = [0, 1, 3, 5].map(|i| jobs[i].clone()).into();
+    let runs = engine.fit_small(&data, &some).unwrap().unwrap();
+    assert_eq!(runs.iter().map(Option::is_some).collect::<Vec<_>>(), [true, true, false, false]);
     let exact = FitOptions { reg_covar: 0.0, ..options.clone() };
     assert!(engine.fit_small(&data, &[Job { rows: 0..60, options: &exact }]).unwrap().unwrap()[0].is_none());
 }
