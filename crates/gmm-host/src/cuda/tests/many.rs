@@ -151,3 +151,36 @@ fn rows_that_coincide_are_no_trouble() {
         }
     }
 }
+
+#[test]
+fn every_fault_is_an_error_or_changes_nothing_and_leaks_nothing() {
+    let groups = ranges(&[20, 30]);
+    let data = table(50, 2, Precision::F64);
+    let options = FitOptions { max_iter: 2, ..FitOptions::new(2) };
+    let run = || -> Result<Vec<Result<Fit, Error>>, Error> {
+        Ok(fit_many(&CudaEngine::new(0)?, &Groups::new(&data, &groups), &options))
+    };
+    let fake = Fake::install(Machine::default());
+    let whole: Vec<Fit> = run().unwrap().into_iter().map(Result::unwrap).collect();
+    let calls = fake.0.calls_of(Class::Any);
+    drop(fake);
+    for (class, code) in
+        [(Class::Any, code::UNKNOWN), (Class::Allocation, code::OUT_OF_MEMORY), (Class::Wait, code::ILLEGAL_ADDRESS)]
+    {
+        for at in 1..=calls {
+            let what = format!("{class:?} {at}, code {code}");
+            let fake = Fake::with(Machine::default(), Some(Fault::once(class, at, code)));
+            for (found, want) in run().unwrap_or_default().iter().zip(&whole) {
+                match found {
+                    Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
+                    // In one launch or, after a fault, one by one.
+                    Ok(found) => close(&found.summary.trace, &want.summary.trace, 1e-9, &what),
+                }
+            }
+            fake.0.assert_clean(&what);
+            if fake.0.failed().is_none() {
+                break;
+            }
+        }
+    }
+}
