@@ -1,6 +1,6 @@
 //! Whole fits, and repeated passes.
 
-use gmm_host::{CudaEngine, Engine, FitOptions, Init, fit};
+use gmm_host::{CudaEngine, Engine, Fit, FitOptions, Init, fit};
 use gmm_model::{CovarianceType, Dataset, Precision};
 
 use crate::compare::{Tally, size};
@@ -124,21 +124,26 @@ pub(crate) fn lloyd(bench: &Bench, tally: &mut Tally) {
     }
 }
 
-fn compare(bench: &Bench, tally: &mut Tally, data: &Dataset, options: &FitOptions, what: &str) {
-    tally.cases += 1;
+pub(crate) fn compare(bench: &Bench, tally: &mut Tally, data: &Dataset, options: &FitOptions, what: &str) {
     let got = fit(&bench.gpu, data, options).expect("a fit on the GPU");
     let oracle = FitOptions { precision: Some(Precision::F64), ..options.clone() };
     let want = fit(&bench.cpu, data, &oracle).expect("a fit on the CPU");
+    agree(tally, &got, &want, options.precision.unwrap_or(Precision::F64), what);
+}
+
+/// Compares a fit on the GPU, in a precision, with one on the CPU in f64.
+pub(crate) fn agree(tally: &mut Tally, got: &Fit, want: &Fit, precision: Precision, what: &str) {
+    tally.cases += 1;
     // EM amplifies rounding errors of the parameters from step to step; the likelihood, which it maximises, stays
     // accurate.
-    let (trace, parameters) = match options.precision {
-        Some(Precision::F32) => (2e-5, 2e-2),
-        _ => (1e-9, 1e-6),
+    let (trace, parameters) = match precision {
+        Precision::F32 => (2e-5, 2e-2),
+        Precision::F64 => (1e-9, 1e-6),
     };
     let ll = size(&want.summary.trace).max(1.0);
     tally.close(&got.summary.trace, &want.summary.trace, trace, ll, &format!("{what}: trace"));
-    let means = |f: &gmm_host::Fit| f.mixture.means().iter().copied().collect::<Vec<_>>();
-    let (a, b) = (means(&got), means(&want));
+    let means = |f: &Fit| f.mixture.means().iter().copied().collect::<Vec<_>>();
+    let (a, b) = (means(got), means(want));
     tally.close(&a, &b, parameters, size(&b), &format!("{what}: means"));
     let (a, b) = (got.mixture.weights().to_vec(), want.mixture.weights().to_vec());
     tally.close(&a, &b, parameters, 1.0, &format!("{what}: weights"));
@@ -147,7 +152,7 @@ fn compare(bench: &Bench, tally: &mut Tally, data: &Dataset, options: &FitOption
 }
 
 /// Rows around `k` corners, far enough apart that rounding does not change the course of EM.
-fn clumps(n: usize, d: usize, k: usize) -> Dataset {
+pub(crate) fn clumps(n: usize, d: usize, k: usize) -> Dataset {
     let mut rows = data::rows_f32(n, d, 21);
     for (i, mut row) in rows.outer_iter_mut().enumerate() {
         let c = (i * 7 + i / 3) % k;

@@ -15,6 +15,7 @@ mod hand_over;
 mod large;
 mod likelihood;
 mod loops;
+mod many;
 mod precisions;
 mod products;
 #[path = "../common/sentinels.rs"]
@@ -40,7 +41,7 @@ struct Bench {
 /// A section of the tests: its name and its function.
 type Section = (&'static str, fn(&Bench, &mut Tally));
 
-const SECTIONS: [Section; 33] = [
+const SECTIONS: [Section; 35] = [
     ("rows 1 to 300", small::every_row_count),
     ("dimensions 1 to 70, and around 96, 128, 256", small::every_dimension),
     ("components 1 to 40, and around 64, 128, 256; 300", small::every_component_count),
@@ -60,6 +61,8 @@ const SECTIONS: [Section; 33] = [
     ("fits from k-means", fits::from_k_means),
     ("Lloyd's iterations on the device", fits::lloyd),
     ("fits with uniform noise", uniform::noise),
+    ("many small fits in one call", many::many),
+    ("rows with missing values", many::missing),
     ("likelihoods: every form of the kernels", likelihood::small),
     ("likelihoods: other modules than the best", likelihood::every_module),
     ("likelihoods: large sizes", likelihood::large),
