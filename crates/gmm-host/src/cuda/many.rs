@@ -338,7 +338,11 @@ impl Found {
         }
         let iterations = at(ITERATIONS) as usize;
         let trace = self.traces[block * max_iter as usize..][..iterations].to_vec();
-        let mixture = self.mixture(class, block, shift)?;
+        let mixture = match &class.options.init {
+            // Without the rounding of the shift.
+            Init::Given(start) if iterations == 0 => start.as_ref().clone(),
+            _ => self.mixture(class, block, shift)?,
+        };
         // As in an M-step: of a component without rows this weight is all that there is.
         let weights = mixture.weights();
         let is_empty = |&c: &usize| iterations > 0 && weights[c] <= f64::EPSILON;

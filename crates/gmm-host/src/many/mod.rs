@@ -26,6 +26,9 @@ use crate::{Engine, Error, Fit, FitOptions, FitRule, NoiseOptions, NoiseStart};
 
 pub use each::{GroupWork, map_groups};
 pub use groups::{Grouping, Groups};
+#[cfg(test)]
+pub(crate) use small::ALONE;
+pub(crate) use small::alone;
 pub use small::{GroupRun, SmallFit, refusal};
 
 /// One of many fits.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::*;
-use crate::many::{Groups, Job, fit_many};
+use crate::many::{ALONE, Groups, Job, fit_many};
 use crate::{CpuEngine, Engine, Fit};
 
 fn ranges(sizes: &[usize]) -> Vec<Range<usize>> {
@@ -60,16 +60,31 @@ fn check(options: &FitOptions, (sizes, d): (&[usize], usize), precision: Precisi
     for (found, rows) in found.iter().zip(&groups) {
         let what = format!("{} {precision} {rows:?} of {d} columns", options.covariance_type);
         // In f64 on the CPU too, so that only the order of operations differs.
-        let double = FitOptions { precision: Some(Precision::F64), ..options.clone() };
-        let want = fit(&cpu, &data.part(rows.clone()), &double).unwrap();
-        let mut found = found.as_ref().unwrap().clone();
-        found.storage.precision = Precision::F64;
-        agree(&found, &want, 1e-9, &what);
-        // The bits do not depend on the other fits.
-        let alone =
-            engine.fit_small(&data.part(rows.clone()), &[Job { rows: 0..rows.len(), options }]).unwrap().unwrap();
-        let run = alone.into_iter().next().unwrap().unwrap().unwrap();
-        assert_eq!((run.run.mixture, run.run.trace), (found.mixture, found.summary.trace), "{what}");
+        let oracle = FitOptions { precision: Some(Precision::F64), ..options.clone() };
+        let want = fit(&cpu, &data.part(rows.clone()), &oracle).unwrap();
+        let found = found.as_ref().unwrap().clone();
+        if let (Init::Given(start), 0) = (&options.init, options.max_iter) {
+            assert_eq!(&found.mixture, start.as_ref());
+        }
+        let mut double = found.clone();
+        double.storage.precision = Precision::F64;
+        agree(&double, &want, 1e-9, &what);
+        // The bits are those of the fit alone.
+        ALONE.set(true);
+        let mut seen = 0;
+        let observer = &mut |iteration: &crate::Iteration<'_>| {
+            seen += 1;
+            assert_eq!(iteration.iteration, seen);
+            std::ops::ControlFlow::Continue(())
+        };
+        let alone = crate::fit_observed(&engine, &data.part(rows.clone()), options, observer).unwrap();
+        ALONE.set(false);
+        assert_eq!(seen, found.summary.iterations, "{what}");
+        // But for the time.
+        let content = |Fit { mixture, summary, storage, starts, .. }: &Fit| {
+            format!("{mixture:?} {summary:?} {storage:?} {starts:?}")
+        };
+        assert_eq!(content(&alone), content(&found), "{what}");
     }
     drop(engine);
     fake.0.assert_clean("many fits");
