@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use regex_lite::Regex;
 
 /// Folders and files of the GPU engine from the bottom up: each may import from itself and from those before it.
-const CUDA: [&str; 14] = [
+const CUDA: [&str; 15] = [
     "number",
     "shape",
     "driver",
@@ -21,6 +21,7 @@ const CUDA: [&str; 14] = [
     "tune",
     "resident",
     "parts",
+    "many",
     "group",
     // The engine itself, `mod.rs`.
     "",
