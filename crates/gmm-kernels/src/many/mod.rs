@@ -104,7 +104,7 @@ kernels! {
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_bytes(a: &ManyFits) -> u64 {
-    u64::from(Places::of(a).end) * 8
+    u64::from(SharedLayout::of(a).end) * 8
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -149,7 +149,7 @@ const fn has_matrix(kind: u32) -> bool {
 
 /// Where things lie in shared memory, in `f64`.
 #[derive(Clone, Copy)]
-struct Places {
+struct SharedLayout {
     rows: u32,
     row_weights: u32,
     responsibilities: u32,
@@ -167,7 +167,7 @@ struct Places {
     stride: u32,
 }
 
-impl Places {
+impl SharedLayout {
     #[inline(always)]
     const fn of(a: &ManyFits) -> Self {
         let (stride, threads) = (a.most_rows | 1, a.warps * WARP);
@@ -243,7 +243,7 @@ impl<'a> Block<'a> {
     /// Pointers and lengths must be as documented on the fields of [`ManyFits`].
     #[inline(always)]
     unsafe fn of(a: &'a ManyFits) -> Self {
-        let at = Places::of(a);
+        let at = SharedLayout::of(a);
         let place = |at: u32| Shared::<f64>::at(8 * at);
         Self {
             a,
