@@ -363,22 +363,6 @@ pub(crate) fn falls(trace: &[f64], d: usize, options: &EmOptions) -> Vec<(usize,
     (0..trace.len()).filter_map(|at| Some((at + 1, fall(trace, at, d, options)?))).collect()
 }
 
-/// Shows the iterations that an engine made by itself, of the restart of this index among those begun.
-///
-/// # Errors
-/// [`Error::Interrupted`] if the observer breaks.
-pub(crate) fn replay(
-    run: &mut EmRun,
-    options: &EmOptions,
-    (index, begun, empty_at_start): (usize, usize, usize),
-    observer: &mut Observer<'_>,
-) -> Result<(), Error> {
-    run.falls.clear();
-    note(run, 0, options, RestartProgress { index, begun, empty_at_start, best: None }, observer)?;
-    run.finished = false;
-    Ok(())
-}
-
 /// The largest fall of the mean log-likelihood that counts as rounding: a few eps times `|mean| + d`. A row's log
 /// density is a sum of squares, of size about `d`, and of logarithms, of about the size of the mean. Each has an error
 /// of a few eps times its size, and so has the mean over the rows.

@@ -20,8 +20,8 @@ use crate::restarts::{self, FitState};
 use crate::rule::{self, FitRule};
 use crate::shift::Sample;
 use crate::{
-    Data, Engine, Error, EvaluateOptions, Evaluation, FastLoss, Resident, Tuning, fast, hold, many, memory, missing,
-    shift, spikes,
+    Data, Engine, Error, EvaluateOptions, Evaluation, FastLoss, Resident, Tuning, fast, hold, memory, missing, shift,
+    spikes,
 };
 
 /// Options of a fit. Names and defaults are scikit-learn's.
@@ -62,8 +62,7 @@ pub struct FitOptions {
     pub fast: bool,
     /// Whether restarts, candidates of [`select`](crate::select()) and [many fits](crate::many) may run at the same time where
     /// one does not fill the engine ([`Engine::concurrently`]). On a CPU the result has the same bits. An observer then gets no
-    /// mixtures, so that [`Iteration::save`](crate::Iteration::save) does nothing. A GPU makes a fit of few rows by one block
-    /// of threads ([`Engine::fit_small`]); an observer is then called after the last iteration, once for each.
+    /// mixtures, so that [`Iteration::save`](crate::Iteration::save) does nothing.
     pub concurrent: bool,
     /// What the fit does beyond maximum likelihood.
     pub rule: FitRule,
@@ -225,13 +224,6 @@ fn fit_data(
     observer: &mut Observer<'_>,
 ) -> Result<Fit, Error> {
     let started = Instant::now();
-    if from == FitState::default()
-        && options.concurrent
-        && let Data::Host(rows) = data
-        && let Some(fit) = many::alone(engine, rows, options, observer)
-    {
-        return fit;
-    }
     let all_rows = data.dim().0 as u64;
     let observed = missing::without_unobserved(data)?;
     let data = observed.as_ref().map_or(data, |(data, _)| Data::Host(data));

@@ -118,8 +118,8 @@ pub trait Engine: Send + Sync {
     /// [`fit()`](crate::fit()), such as fits of too many rows; `Ok(None)` if it has no such way, as in this default.
     ///
     /// [`refusal`](crate::many::refusal) excludes none of the jobs; their rows all have positive weight, and are at least
-    /// two and as many as components. Runs do not depend on the other jobs, and have the
-    /// bits of [`fit()`](crate::fit()) on this engine.
+    /// two and as many as components. The bits of a run do not depend on the other jobs; it agrees with
+    /// [`fit()`](crate::fit()) on this engine up to rounding.
     ///
     /// # Errors
     /// An error that is not one job's alone: all jobs then run one by one.

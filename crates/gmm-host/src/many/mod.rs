@@ -26,9 +26,6 @@ use crate::{Engine, Error, Fit, FitOptions, FitRule, NoiseOptions, NoiseStart};
 
 pub use each::{GroupWork, map_groups};
 pub use groups::{Grouping, Groups};
-#[cfg(test)]
-pub(crate) use small::ALONE;
-pub(crate) use small::alone;
 pub use small::{GroupRun, SmallFit, refusal};
 
 /// One of many fits.
@@ -64,7 +61,9 @@ pub type Watch<'a> = dyn Fn(Progress<'_>) -> ControlFlow<()> + Sync + 'a;
 
 /// Fits a mixture to each group of rows. The result has one entry per group, in their order.
 ///
-/// Each fit has the bits of [`fit()`](crate::fit()) of the group's rows alone on this engine. A group that fails, for
+/// Each fit has the bits of [`fit()`](crate::fit()) of the group's rows alone on this engine; on a GPU small fits that it
+/// runs in a way of its own ([`Engine::fit_small`]) agree with that up to rounding, with bits that depend on no other group,
+/// unless [`FitOptions::concurrent`] is `false`. A group that fails, for
 /// example for lack of rows, has its own error and changes no other. All fits have the same options, the seed included;
 /// what these have for each row ([`FitRule::labels`], [`NoiseStart::Rows`]) they have for all rows of the table.
 ///

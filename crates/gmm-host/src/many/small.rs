@@ -6,9 +6,8 @@ use std::time::Duration;
 use gmm_model::{Dataset, RowStorage};
 
 use super::Job;
-use crate::em::{self, EmRun, Observer};
-use crate::fit::{em_options, finished};
-use crate::{Engine, Error, Evaluation, Fit, FitOptions, FitRule, Init};
+use crate::em::EmRun;
+use crate::{Error, Evaluation, FitOptions, FitRule, Init};
 
 /// The result of a fit that an engine ran by itself. The error is that of [`fit()`](crate::fit()).
 pub type SmallFit = Result<GroupRun, Error>;
@@ -31,39 +30,6 @@ pub struct GroupRun {
     pub storage: RowStorage,
     /// This fit's part of the time.
     pub elapsed: Duration,
-}
-
-/// A single fit by the engine's own way; `None` if it has none for these rows. The fit then has the same bits as one of
-/// many.
-pub(crate) fn alone(
-    engine: &dyn Engine,
-    data: &Dataset,
-    options: &FitOptions,
-    observer: &mut Observer<'_>,
-) -> Option<Result<Fit, Error>> {
-    #[cfg(test)]
-    if !ALONE.get() {
-        return None;
-    }
-    let job = Job { rows: 0..data.n_rows(), options };
-    if !is_simple(data, &job) {
-        return None;
-    }
-    // After a failure the ordinary way finds out whether the device still works.
-    let runs = engine.fit_small(data, &[job]).ok()??;
-    let fit = runs.into_iter().next()??.and_then(|mut found| {
-        let em = em_options(options, found.storage.precision);
-        em::replay(&mut found.run, &em, (found.restart, options.n_init, found.empty_at_start), observer)?;
-        finished(&engine.name(), data.n_rows(), options, found)
-    });
-    Some(fit)
-}
-
-#[cfg(test)]
-thread_local! {
-    /// Whether single fits may take this way: set by its tests on their own thread, since others are about the rest of an
-    /// engine.
-    pub(crate) static ALONE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// Whether an engine may be given this job: its options have no [`refusal`], and it has rows that can be fitted, all of

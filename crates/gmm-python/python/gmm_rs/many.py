@@ -25,7 +25,8 @@ _OF_ONE = ("warm_start", "verbose", "verbose_interval", "callback", "labels")
 def fit_many(X, n_components=1, *, groups=None, sample_weight=None, **parameters):
     """Fit a mixture to each of many groups of rows, in one call.
 
-    Each fit has the bits of ``GaussianMixture(n_components, **parameters).fit`` on the rows of its group alone. A group
+    Each fit has the bits of ``GaussianMixture(n_components, **parameters).fit`` on the rows of its group alone; on a GPU,
+    where thousands of small fits run in one launch, it agrees with that up to rounding. A group
     that fails, for example for lack of rows, has its exception in `errors` and changes no other. Warnings count the
     groups that failed and the fits that did not converge.
 
