@@ -20,21 +20,26 @@ fn weighted(data: &Dataset) -> Dataset {
 
 /// Panics unless a pass and an evaluation of the engine agree with the naive reference.
 fn check(engine: &dyn Engine, mixture: &Mixture, data: &Dataset, what: &str) {
+    check_within(engine, mixture, data, (tolerance(data.n_features()), what));
+}
+
+/// [`check`] within a tolerance.
+fn check_within(engine: &dyn Engine, mixture: &Mixture, data: &Dataset, (tolerance, what): (f64, &str)) {
     let (n, d) = data.rows().dim();
     let what = &format!("{} {} n={n} d={d}: {what}", engine.name(), mixture.covariance_type());
     for data in [data.clone(), weighted(data)] {
         let mut resident = load(engine, &data);
         let got = resident.pass(mixture).unwrap();
         let want = reference::statistics(mixture, &data);
-        common::check(&got, &want, tolerance(d), what);
+        common::check(&got, &want, tolerance, what);
         assert!((got.total_weight - want.total_weight).abs() <= 1e-12 * want.total_weight, "{what}");
-        densities(resident.as_mut(), mixture, &data, what);
+        densities(resident.as_mut(), mixture, &data, (tolerance, what));
     }
 }
 
 /// Panics unless the outputs of each row, and the totals with and without them, are those of the reference.
-fn densities(resident: &mut dyn Resident, mixture: &Mixture, data: &Dataset, what: &str) {
-    let ((n, d), k) = (data.rows().dim(), mixture.n_components());
+fn densities(resident: &mut dyn Resident, mixture: &Mixture, data: &Dataset, (tolerance, what): (f64, &str)) {
+    let (n, k) = (data.n_rows(), mixture.n_components());
     let (mut log_densities, mut responsibilities, mut labels) = (vec![0.0; n], vec![0.0; n * k], vec![0u32; n]);
     let want = EvaluateOptions {
         log_densities: Some(&mut log_densities),
@@ -45,7 +50,7 @@ fn densities(resident: &mut dyn Resident, mixture: &Mixture, data: &Dataset, wha
     let mut sum = 0.0;
     for row in 0..n {
         let (log_density, r) = reference::posterior(mixture, &Measurement::of(data, row));
-        let bound = tolerance(d) * (1.0 + log_density.abs());
+        let bound = tolerance * (1.0 + log_density.abs());
         let found = log_densities[row];
         assert!((found - log_density).abs() <= bound, "{what}: row {row}: {found} {log_density}");
         for (got, want) in responsibilities[row * k..].iter().zip(&r) {
@@ -55,7 +60,7 @@ fn densities(resident: &mut dyn Resident, mixture: &Mixture, data: &Dataset, wha
         assert!(r[labels[row] as usize] >= r[best] - 8.0 * bound, "{what}: row {row}: label {}", labels[row]);
         sum += data.weight(row) * log_density;
     }
-    assert!((totals.log_likelihood - sum).abs() <= tolerance(d) * sum.abs(), "{what}: {} {sum}", totals.log_likelihood);
+    assert!((totals.log_likelihood - sum).abs() <= tolerance * sum.abs(), "{what}: {} {sum}", totals.log_likelihood);
     let alone = resident.evaluate(mixture, EvaluateOptions::default()).unwrap();
     assert_eq!(alone, totals, "{what}: the totals depend on the outputs");
 }
@@ -83,6 +88,11 @@ fn views(n: usize, m: usize, d: usize, seed: u64, errors: MeasurementErrors) -> 
     Dataset::of_views(measured, projections, errors).unwrap()
 }
 
+/// Of views: random projections can be nearly dependent, and `T` then has a condition of some 1e4.
+fn check_views(mixture: &Mixture, data: &Dataset, what: &str) {
+    check_within(&cpu(), mixture, data, (1e3 * tolerance(data.n_features()), what));
+}
+
 #[test]
 fn linear_views_have_the_sums_and_densities_of_the_reference() {
     for kind in CovarianceType::ALL {
@@ -92,11 +102,11 @@ fn linear_views_have_the_sums_and_densities_of_the_reference() {
             // More values than columns: exact ones would leave T singular.
             own.mapv_inplace(|v| if m > d { v + 0.3 } else { v });
             let data = views(n, m, d, seed, MeasurementErrors::from_deviations(own).unwrap());
-            check(&cpu(), &mixture(kind, 3, d, seed), &data, "independent");
+            check_views(&mixture(kind, 3, d, seed), &data, "independent");
             let mut all = covariances(n, m, seed);
             all.outer_iter_mut().for_each(|mut a| a.diag_mut().mapv_inplace(|v| v + 0.3));
             let data = views(n, m, d, seed, MeasurementErrors::from_covariances(&all).unwrap());
-            check(&cpu(), &mixture(kind, 3, d, seed), &data, "correlated");
+            check_views(&mixture(kind, 3, d, seed), &data, "correlated");
         }
     }
 }
