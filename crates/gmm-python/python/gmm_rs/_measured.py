@@ -31,7 +31,7 @@ def rows(model, X, noise, projection, *, reset, **checks):
         raise ParameterError("the noise of measurements does not go with the noise component of the mixture")
     views, holed = None, model.missing == "em"
     if projection is None:
-        found = np.asarray(_on_host(_inputs.rows(model, X, reset=reset, **checks)))
+        found = np.asarray(_on_host(_inputs.rows(model, X, reset=reset, by_name=not reset, **checks)))
         n, m = found.shape
     else:
         least = checks.get("ensure_min_samples", 1)
@@ -85,6 +85,15 @@ def _on_host(found):
     if isinstance(found, _gpu.OnGpu):
         raise ParameterError("noise takes rows in host memory: the rows are on a GPU")
     return found
+
+
+def rows_and_log_likelihood(model, X, noise, projection):
+    """The number of rows, and their total log density."""
+    if noise is None and projection is None:
+        return _bridge.rows_and_log_likelihood(model, X)
+    check_is_fitted(model)
+    found = rows(model, X, noise, projection, reset=False)
+    return len(found), _bridge.score(model, found) * len(found)
 
 
 class MeasuredMixture:

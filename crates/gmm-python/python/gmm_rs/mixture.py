@@ -428,7 +428,7 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         _bridge.as_given(self, X)
         return rows, n - len(rows)
 
-    def bic(self, X):
+    def bic(self, X, *, noise=None, projection=None):
         """Compute the Bayesian information criterion (BIC) on `X`; lower is better.
 
         Parameters
@@ -436,14 +436,17 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         X : array-like of shape (n, d)
             Rows.
 
+        noise, projection : array-like, default=None
+            Measurement errors, and projections of the rows, as for :meth:`fit`.
+
         Returns
         -------
         bic : float
         """
-        n, log_likelihood = _bridge.rows_and_log_likelihood(self, X)
+        n, log_likelihood = _measured.rows_and_log_likelihood(self, X, noise, projection)
         return -2 * log_likelihood + self._n_parameters() * math.log(n)
 
-    def aic(self, X):
+    def aic(self, X, *, noise=None, projection=None):
         """Compute the Akaike information criterion (AIC) on `X`; lower is better.
 
         Parameters
@@ -451,11 +454,14 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         X : array-like of shape (n, d)
             Rows.
 
+        noise, projection : array-like, default=None
+            Measurement errors, and projections of the rows, as for :meth:`fit`.
+
         Returns
         -------
         aic : float
         """
-        _, log_likelihood = _bridge.rows_and_log_likelihood(self, X)
+        _, log_likelihood = _measured.rows_and_log_likelihood(self, X, noise, projection)
         return -2 * log_likelihood + 2 * self._n_parameters()
 
     def _n_parameters(self):
