@@ -16,7 +16,7 @@ pub struct TrueRowMoments {
 }
 
 /// Conditions `mixture`, of the true rows, on each row of `data`, over all components: the mean is the guess of smallest
-/// squared error. Of a row without measurement errors, mean and row are equal, and the covariance is 0. A missing value is
+/// squared error. Of a row without measurement errors it is the row, and the covariance is 0, up to rounding. A missing value is
 /// one of infinite error.
 ///
 /// Cost: an evaluation, and a factor per row and component of responsibility above 0.
