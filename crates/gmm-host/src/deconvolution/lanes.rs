@@ -17,10 +17,14 @@ pub(super) struct Rows<W> {
 }
 
 impl<W: Words<f64>> Rows<W> {
-    /// The groups of rows of a block, in order.
+    /// Number of groups of rows of a block.
+    pub(super) const GROUPS: usize = WIDTH / (2 * W::LANES);
+
+    /// The rows of one group.
     #[inline(always)]
-    pub(super) fn all(w: W) -> impl Iterator<Item = Self> {
-        (0..WIDTH).step_by(2 * W::LANES).map(move |first| Self { w, first })
+    pub(super) fn group(w: W, group: usize) -> Self {
+        assert!(group < Self::GROUPS, "a group of the block");
+        Self { w, first: group * 2 * W::LANES }
     }
 
     #[inline(always)]
@@ -31,104 +35,69 @@ impl<W: Words<f64>> Rows<W> {
     /// Reads entry `at` of an array `(.., WIDTH)`.
     #[inline(always)]
     pub(super) fn load(self, from: &[f64], at: usize) -> Pair<W> {
-        let rows = &from[at * WIDTH..][..WIDTH];
-        // SAFETY: `rows` has WIDTH values, and `first + 2*LANES` is at most WIDTH (`all`).
-        unsafe {
-            let start = rows.as_ptr().add(self.first);
-            [self.w.load(start), self.w.load(start.add(W::LANES))]
-        }
+        assert!((at + 1) * WIDTH <= from.len(), "an entry of the array");
+        // SAFETY: as asserted.
+        unsafe { self.load_unchecked(from, at) }
     }
 
     /// Writes entry `at` of an array `(.., WIDTH)`.
     #[inline(always)]
     pub(super) fn store(self, to: &mut [f64], at: usize, v: Pair<W>) {
-        let rows = &mut to[at * WIDTH..][..WIDTH];
-        // SAFETY: as in `load`.
+        assert!((at + 1) * WIDTH <= to.len(), "an entry of the array");
+        // SAFETY: the array has WIDTH values of that entry, and `first + 2*LANES` is at most WIDTH (`group`).
         unsafe {
-            let start = rows.as_mut_ptr().add(self.first);
+            let start = to.as_mut_ptr().add(at * WIDTH + self.first);
             self.w.store(start, v[0]);
             self.w.store(start.add(W::LANES), v[1]);
         }
     }
 
     #[inline(always)]
-    fn each(self, of: impl Fn(usize) -> W::V) -> Pair<W> {
-        [of(0), of(1)]
-    }
-
-    #[inline(always)]
     pub(super) fn add(self, a: Pair<W>, b: Pair<W>) -> Pair<W> {
-        self.each(
-            #[inline(always)]
-            |g| self.w.add(a[g], b[g]),
-        )
+        [self.w.add(a[0], b[0]), self.w.add(a[1], b[1])]
     }
 
     #[inline(always)]
     pub(super) fn sub(self, a: Pair<W>, b: Pair<W>) -> Pair<W> {
-        self.each(
-            #[inline(always)]
-            |g| self.w.sub(a[g], b[g]),
-        )
+        [self.w.sub(a[0], b[0]), self.w.sub(a[1], b[1])]
     }
 
     #[inline(always)]
     pub(super) fn mul(self, a: Pair<W>, b: Pair<W>) -> Pair<W> {
-        self.each(
-            #[inline(always)]
-            |g| self.w.mul(a[g], b[g]),
-        )
+        [self.w.mul(a[0], b[0]), self.w.mul(a[1], b[1])]
     }
 
     #[inline(always)]
     pub(super) fn div(self, a: Pair<W>, b: Pair<W>) -> Pair<W> {
-        self.each(
-            #[inline(always)]
-            |g| self.w.div(a[g], b[g]),
-        )
+        [self.w.div(a[0], b[0]), self.w.div(a[1], b[1])]
     }
 
     #[inline(always)]
     pub(super) fn max(self, a: Pair<W>, b: Pair<W>) -> Pair<W> {
-        self.each(
-            #[inline(always)]
-            |g| self.w.max(a[g], b[g]),
-        )
+        [self.w.max(a[0], b[0]), self.w.max(a[1], b[1])]
     }
 
     #[inline(always)]
     pub(super) fn sqrt(self, a: Pair<W>) -> Pair<W> {
-        self.each(
-            #[inline(always)]
-            |g| self.w.sqrt(a[g]),
-        )
+        [self.w.sqrt(a[0]), self.w.sqrt(a[1])]
     }
 
     /// `a*b + c`.
     #[inline(always)]
     pub(super) fn fma(self, a: Pair<W>, b: Pair<W>, c: Pair<W>) -> Pair<W> {
-        self.each(
-            #[inline(always)]
-            |g| self.w.fma(a[g], b[g], c[g]),
-        )
+        [self.w.fma(a[0], b[0], c[0]), self.w.fma(a[1], b[1], c[1])]
     }
 
     /// `c − a*b`.
     #[inline(always)]
     pub(super) fn neg_fma(self, a: Pair<W>, b: Pair<W>, c: Pair<W>) -> Pair<W> {
-        self.each(
-            #[inline(always)]
-            |g| self.w.neg_fma(a[g], b[g], c[g]),
-        )
+        [self.w.neg_fma(a[0], b[0], c[0]), self.w.neg_fma(a[1], b[1], c[1])]
     }
 
     /// `a < b ? x : y`.
     #[inline(always)]
     pub(super) fn select_lt(self, a: Pair<W>, b: Pair<W>, x: Pair<W>, y: Pair<W>) -> Pair<W> {
-        self.each(
-            #[inline(always)]
-            |g| self.w.select_lt(a[g], b[g], x[g], y[g]),
-        )
+        [self.w.select_lt(a[0], b[0], x[0], y[0]), self.w.select_lt(a[1], b[1], x[1], y[1])]
     }
 
     /// The first row, within the block, for which not `a < b`.
@@ -156,10 +125,7 @@ impl<W: Words<f64>> Rows<W> {
 
     #[inline(always)]
     pub(super) fn ln(self, a: Pair<W>) -> Pair<W> {
-        self.each(
-            #[inline(always)]
-            |g| crate::cpu::math::ln(self.w, a[g]),
-        )
+        [crate::cpu::math::ln(self.w, a[0]), crate::cpu::math::ln(self.w, a[1])]
     }
 
     #[inline(always)]
@@ -167,20 +133,48 @@ impl<W: Words<f64>> Rows<W> {
         crate::cpu::math::exp(self.w, a)
     }
 
-    /// `Σ_l a[l] b[l]` over entries of arrays `(.., WIDTH)` of equal length, from `sum` on, subtracted from it.
+    /// Reads entry `at` of an array `(.., WIDTH)`.
+    ///
+    /// # Safety
+    /// The array has that entry.
+    #[inline(always)]
+    unsafe fn load_unchecked(self, from: &[f64], at: usize) -> Pair<W> {
+        // SAFETY: the caller guarantees `WIDTH` values from there on, and `first + 2*LANES` is at most WIDTH (`group`).
+        unsafe {
+            let start = from.as_ptr().add(at * WIDTH + self.first);
+            [self.w.load(start), self.w.load(start.add(W::LANES))]
+        }
+    }
+
+    /// `sum − Σ_l a[l] b[l]` over the entries of arrays `(.., WIDTH)`.
     #[inline(always)]
     pub(super) fn minus_dot(self, mut sum: Pair<W>, a: &[f64], b: &[f64]) -> Pair<W> {
-        for (a, b) in a.chunks_exact(WIDTH).zip(b.chunks_exact(WIDTH)) {
-            sum = self.neg_fma(self.load(a, 0), self.load(b, 0), sum);
+        for l in 0..a.len().min(b.len()) / WIDTH {
+            // SAFETY: both arrays have entry `l`.
+            let (a, b) = unsafe { (self.load_unchecked(a, l), self.load_unchecked(b, l)) };
+            sum = self.neg_fma(a, b, sum);
         }
         sum
     }
 
-    /// `Σ_l c[l] a[l]` with numbers `c` common to all rows, added to `sum`.
+    /// `sum + Σ_l a[l] b[l]` over the entries of arrays `(.., WIDTH)`.
+    #[inline(always)]
+    pub(super) fn plus_dot(self, mut sum: Pair<W>, a: &[f64], b: &[f64]) -> Pair<W> {
+        for l in 0..a.len().min(b.len()) / WIDTH {
+            // SAFETY: both arrays have entry `l`.
+            let (a, b) = unsafe { (self.load_unchecked(a, l), self.load_unchecked(b, l)) };
+            sum = self.fma(a, b, sum);
+        }
+        sum
+    }
+
+    /// `sum + Σ_l c[l] a[l]` with numbers `c` common to all rows.
     #[inline(always)]
     pub(super) fn plus_common_dot(self, mut sum: Pair<W>, c: &[f64], a: &[f64]) -> Pair<W> {
-        for (c, a) in c.iter().zip(a.chunks_exact(WIDTH)) {
-            sum = self.fma(self.splat(*c), self.load(a, 0), sum);
+        for l in 0..c.len().min(a.len() / WIDTH) {
+            // SAFETY: the array has entry `l`.
+            let a = unsafe { self.load_unchecked(a, l) };
+            sum = self.fma(self.splat(c[l]), a, sum);
         }
         sum
     }
@@ -188,10 +182,10 @@ impl<W: Words<f64>> Rows<W> {
     /// Adds `a*b` of each row to the accumulators of sum `at`, of an array `(.., SLOTS)`.
     #[inline(always)]
     pub(super) fn accumulate(self, sums: &mut [f64], at: usize, a: Pair<W>, b: Pair<W>) {
-        let slots = &mut sums[at * SLOTS..][..SLOTS];
-        // SAFETY: `slots` has WIDTH/2 values, and `first/2 + LANES` is at most WIDTH/2.
+        assert!((at + 1) * SLOTS <= sums.len(), "an entry of the sums");
+        // SAFETY: the array has WIDTH/2 values of that entry, and `first/2 + LANES` is at most WIDTH/2.
         unsafe {
-            let slot = slots.as_mut_ptr().add(self.first / 2);
+            let slot = sums.as_mut_ptr().add(at * SLOTS + self.first / 2);
             let sum = self.w.fma(a[0], b[0], self.w.load(slot));
             self.w.store(slot, self.w.fma(a[1], b[1], sum));
         }

@@ -6,10 +6,10 @@ use gmm_model::{CovarianceType, ModelError, Statistics, packed_len};
 use ndarray::ArrayView1;
 use rayon::prelude::*;
 
-use super::component::{Method, Parameters};
+use super::component::{Component, Method, Parameters};
 use super::factor::Failed;
 use super::lanes::{Rows, SLOTS};
-use super::layout::{Layout, WIDTH};
+use super::layout::{Block, Layout, WIDTH};
 use super::{dense, diagonal, views};
 use crate::cpu::simd::{Dispatch, Kernel, Machine, Words};
 use crate::{Error, EvaluateOptions, Evaluation, memory};
@@ -77,20 +77,21 @@ impl Kernel<f64> for BlockPass<'_> {
             let of = parameters.component(c);
             let at = if weights.is_some() { c } else { 0 } * sizes.kept * WIDTH;
             let kept = &mut share.kept[at..][..sizes.kept * WIDTH];
-            for rows in Rows::all(w) {
-                let factor = match parameters.method {
-                    Method::Diagonal => diagonal::factor(rows, block, &of),
-                    Method::Dense => dense::factor(rows, block, is_diagonal, &of, kept),
-                    Method::Views => views::factor(rows, (block, is_diagonal), &of, kept, &mut share.scratch),
-                };
-                if let Some(failed) = factor.failed {
-                    return Err((c, failed));
-                }
-                let constant = rows.add(rows.load(block.constants, 0), rows.splat(parameters.log_weights[c]));
-                rows.store(&mut share.joint, c, rows.add(constant, factor.exponent));
+            let (scratch, joint) = (&mut share.scratch[..], &mut share.joint[c * WIDTH..][..WIDTH]);
+            let step =
+                FactorStep { block, is_diagonal, of, log_weight: parameters.log_weights[c], kept, scratch, joint };
+            // Apart: each becomes a function of its own, small enough for the compiler to inline all that it calls.
+            let failed = match parameters.method {
+                Method::Diagonal => w.apart(DiagonalFactor(step)),
+                Method::Dense => w.apart(DenseFactor(step)),
+                Method::Views => w.apart(ViewsFactor(step)),
+            };
+            if let Some(failed) = failed {
+                return Err((c, failed));
             }
         }
-        for rows in Rows::all(w) {
+        for group in 0..Rows::<W>::GROUPS {
+            let rows = Rows::group(w, group);
             normalise(rows, &parameters.weights, &mut share.joint, &mut share.log_densities);
         }
         let Some(weights) = weights else { return Ok(()) };
@@ -98,21 +99,112 @@ impl Kernel<f64> for BlockPass<'_> {
             let of = parameters.component(c);
             let kept = &share.kept[c * sizes.kept * WIDTH..][..sizes.kept * WIDTH];
             let sums = &mut share.sums[c * sizes.sums * SLOTS..][..sizes.sums * SLOTS];
-            for rows in Rows::all(w) {
-                let r = rows.mul(rows.load(&share.joint, c), rows.load(&weights, 0));
-                if !rows.any_positive(r) {
-                    continue;
-                }
-                match parameters.method {
-                    Method::Diagonal => diagonal::add(rows, block, &of, r, sums),
-                    Method::Dense => dense::add(rows, (block, is_diagonal), &of, (kept, r), &mut share.scratch, sums),
-                    Method::Views => views::add(rows, block, &of, (kept, r), &mut share.scratch, sums),
-                }
+            let (scratch, r) = (&mut share.scratch[..], &share.joint[c * WIDTH..][..WIDTH]);
+            let step = SumStep { block, is_diagonal, of, kept, r, weights: &weights, scratch, sums };
+            match parameters.method {
+                Method::Diagonal => w.apart(DiagonalSums(step)),
+                Method::Dense => w.apart(DenseSums(step)),
+                Method::Views => w.apart(ViewsSums(step)),
             }
         }
         Ok(())
     }
 }
+
+/// The factors of a block's rows in one component.
+struct FactorStep<'a> {
+    block: Block<'a>,
+    is_diagonal: bool,
+    of: Component<'a>,
+    log_weight: f64,
+    kept: &'a mut [f64],
+    scratch: &'a mut [f64],
+    /// Log joint densities, `(WIDTH,)`.
+    joint: &'a mut [f64],
+}
+
+struct DiagonalFactor<'a>(FactorStep<'a>);
+struct DenseFactor<'a>(FactorStep<'a>);
+struct ViewsFactor<'a>(FactorStep<'a>);
+
+/// The sums of a block's rows in one component.
+struct SumStep<'a> {
+    block: Block<'a>,
+    is_diagonal: bool,
+    of: Component<'a>,
+    kept: &'a [f64],
+    /// Responsibilities, `(WIDTH,)`.
+    r: &'a [f64],
+    /// `(WIDTH,)`.
+    weights: &'a [f64],
+    scratch: &'a mut [f64],
+    sums: &'a mut [f64],
+}
+
+struct DiagonalSums<'a>(SumStep<'a>);
+struct DenseSums<'a>(SumStep<'a>);
+struct ViewsSums<'a>(SumStep<'a>);
+
+macro_rules! factor_step {
+    ($name:ident, |$rows:ident, $step:ident| $factor:expr) => {
+        impl Kernel<f64> for $name<'_> {
+            type Output = Option<Failed>;
+
+            #[inline(always)]
+            fn run<W: Words<f64>>(self, w: W) -> Option<Failed> {
+                let $step = self.0;
+                let mut failed = None;
+                for group in 0..Rows::<W>::GROUPS {
+                    let $rows = Rows::group(w, group);
+                    let factor = $factor;
+                    failed = failed.or(factor.failed);
+                    let constant = $rows.add($rows.load($step.block.constants, 0), $rows.splat($step.log_weight));
+                    $rows.store($step.joint, 0, $rows.add(constant, factor.exponent));
+                }
+                failed
+            }
+        }
+    };
+}
+factor_step!(DiagonalFactor, |rows, step| diagonal::factor(rows, step.block, &step.of));
+factor_step!(DenseFactor, |rows, step| dense::factor(rows, step.block, step.is_diagonal, &step.of, step.kept));
+factor_step!(ViewsFactor, |rows, step| views::factor(
+    rows,
+    (step.block, step.is_diagonal),
+    &step.of,
+    step.kept,
+    step.scratch
+));
+
+macro_rules! sum_step {
+    ($name:ident, |$rows:ident, $step:ident, $r:ident| $add:expr) => {
+        impl Kernel<f64> for $name<'_> {
+            type Output = ();
+
+            #[inline(always)]
+            fn run<W: Words<f64>>(self, w: W) {
+                let $step = self.0;
+                for group in 0..Rows::<W>::GROUPS {
+                    let $rows = Rows::group(w, group);
+                    let $r = $rows.mul($rows.load($step.r, 0), $rows.load($step.weights, 0));
+                    if $rows.any_positive($r) {
+                        $add;
+                    }
+                }
+            }
+        }
+    };
+}
+sum_step!(DiagonalSums, |rows, step, r| diagonal::add(rows, step.block, &step.of, r, step.sums));
+sum_step!(DenseSums, |rows, step, r| dense::add(
+    rows,
+    (step.block, step.is_diagonal),
+    &step.of,
+    (step.kept, r),
+    step.scratch,
+    step.sums
+));
+sum_step!(ViewsSums, |rows, step, r| views::add(rows, step.block, &step.of, (step.kept, r), step.scratch, step.sums));
 
 /// Turns log joint densities, `(k, WIDTH)`, into responsibilities, and writes the log densities. If all densities of a row
 /// underflow, they are the weights.

@@ -54,9 +54,7 @@ pub(super) fn factor<W: Words<f64>>(
                 (true, false) => rows.splat(0.0),
             };
             let (a, b) = (&seen[i * d * WIDTH..][..d * WIDTH], projection(j));
-            for (a, b) in a.chunks_exact(WIDTH).zip(b.chunks_exact(WIDTH)) {
-                t = rows.fma(rows.load(a, 0), rows.load(b, 0), t);
-            }
+            t = rows.plus_dot(t, a, b);
             let (done, at) = own.split_at_mut(j * WIDTH);
             if j == i {
                 let pivot = rows.minus_dot(t, done, done);
