@@ -107,8 +107,11 @@ class MeasuredMixture:
         X : array-like of shape (n, d)
             Rows.
 
-        noise, projection : array-like, default=None
-            Measurement errors, and projections of the rows, as for :meth:`fit`.
+        noise : array-like of shape (n, d) or (n, d, d), default=None
+            Measurement errors of the rows, as for :meth:`fit`.
+
+        projection : array-like of shape (n, m, d), default=None
+            Projections of the rows, as for :meth:`fit`.
 
         Returns
         -------
@@ -126,8 +129,11 @@ class MeasuredMixture:
         X : array-like of shape (n, d)
             Rows.
 
-        noise, projection : array-like, default=None
-            Measurement errors, and projections of the rows, as for :meth:`fit`.
+        noise : array-like of shape (n, d) or (n, d, d), default=None
+            Measurement errors of the rows, as for :meth:`fit`.
+
+        projection : array-like of shape (n, m, d), default=None
+            Projections of the rows, as for :meth:`fit`.
 
         Returns
         -------
@@ -145,8 +151,11 @@ class MeasuredMixture:
         X : array-like of shape (n, d)
             Rows.
 
-        noise, projection : array-like, default=None
-            Measurement errors, and projections of the rows, as for :meth:`fit`; the density is that of the noisy row.
+        noise : array-like of shape (n, d) or (n, d, d), default=None
+            Measurement errors of the rows, as for :meth:`fit`; the density is that of the noisy row.
+
+        projection : array-like of shape (n, m, d), default=None
+            Projections of the rows, as for :meth:`fit`.
 
         Returns
         -------
@@ -169,8 +178,11 @@ class MeasuredMixture:
         sample_weight : array-like of shape (n,), default=None
             Row weights of the mean.
 
-        noise, projection : array-like, default=None
-            Measurement errors, and projections of the rows, as for :meth:`fit`.
+        noise : array-like of shape (n, d) or (n, d, d), default=None
+            Measurement errors of the rows, as for :meth:`fit`.
+
+        projection : array-like of shape (n, m, d), default=None
+            Projections of the rows, as for :meth:`fit`.
 
         Returns
         -------

@@ -404,8 +404,11 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         sample_weight : array-like of shape (n,), default=None
             Row weights, as for :meth:`fit`.
 
-        noise, projection : array-like, default=None
-            Measurement errors, and projections of the rows, as for :meth:`fit`.
+        noise : array-like of shape (n, d) or (n, d, d), default=None
+            Measurement errors of the rows, as for :meth:`fit`.
+
+        projection : array-like of shape (n, m, d), default=None
+            Projections of the rows, as for :meth:`fit`.
 
         Returns
         -------
@@ -436,8 +439,11 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         X : array-like of shape (n, d)
             Rows.
 
-        noise, projection : array-like, default=None
-            Measurement errors, and projections of the rows, as for :meth:`fit`.
+        noise : array-like of shape (n, d) or (n, d, d), default=None
+            Measurement errors of the rows, as for :meth:`fit`.
+
+        projection : array-like of shape (n, m, d), default=None
+            Projections of the rows, as for :meth:`fit`.
 
         Returns
         -------
@@ -454,8 +460,11 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         X : array-like of shape (n, d)
             Rows.
 
-        noise, projection : array-like, default=None
-            Measurement errors, and projections of the rows, as for :meth:`fit`.
+        noise : array-like of shape (n, d) or (n, d, d), default=None
+            Measurement errors of the rows, as for :meth:`fit`.
+
+        projection : array-like of shape (n, m, d), default=None
+            Projections of the rows, as for :meth:`fit`.
 
         Returns
         -------
