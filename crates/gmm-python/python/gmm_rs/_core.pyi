@@ -71,6 +71,7 @@ __all__ = [
     "supervectors",
     "synthetic",
     "table",
+    "view_points",
     "to_onnx",
     "top_statistics",
     "tree",

@@ -17,3 +17,8 @@ class GaussianMixture(mixture.GaussianMixture):
     def score(self, X: _Lazy, y: object = None, sample_weight: _Lazy | None = None) -> float: ...  # type: ignore[override]
     def bic(self, X: _Lazy) -> float: ...  # type: ignore[override]
     def aic(self, X: _Lazy) -> float: ...  # type: ignore[override]
+    def set_fit_request(self, *, sample_weight: bool | str | None = ...) -> Self: ...  # type: ignore[override]
+    def set_score_request(self, *, sample_weight: bool | str | None = ...) -> Self: ...  # type: ignore[override]
+    def set_predict_request(self) -> Self: ...  # type: ignore[override]
+    def set_predict_proba_request(self) -> Self: ...  # type: ignore[override]
+    def set_score_samples_request(self) -> Self: ...  # type: ignore[override]
