@@ -9,6 +9,7 @@ left out: `pip install astroML pygmmis`. It needs this package.
 
 import argparse
 import time
+import warnings
 
 import numpy as np
 
@@ -91,6 +92,8 @@ def main():
     for name, value in (("rows", 20000), ("columns", 6), ("components", 16), ("iterations", 5), ("turns", 3)):
         parser.add_argument(f"--{name}", type=int, default=value)
     asked = parser.parse_args()
+    # So few iterations do not converge.
+    warnings.simplefilter("ignore")
     X, noise, start = rows(asked.rows, asked.columns, asked.components)
     wanted = in_gmm_rs(X, noise, start, asked.iterations)
     print(f"{asked.rows} x {asked.columns}, K = {asked.components} full, {asked.iterations} iterations, float64")
