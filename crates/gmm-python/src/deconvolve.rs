@@ -51,7 +51,8 @@ impl Measurement {
             holed,
             deviations: deviations.map(|all| all.as_array().to_owned()),
             covariances: covariances.map(|all| all.as_array().to_owned()),
-            views: views.map(|(measured, projections)| (measured.as_array().to_owned(), projections.as_array().to_owned())),
+            views: views
+                .map(|(measured, projections)| (measured.as_array().to_owned(), projections.as_array().to_owned())),
         }))
     }
 

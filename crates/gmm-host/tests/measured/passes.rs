@@ -239,7 +239,7 @@ fn units_and_sizes_of_errors_that_differ_by_orders_of_magnitude_cost_no_digits()
     back.log_likelihood += n as f64 * ln_units;
     back.centres = want.centres.clone();
     common::check(&back, &want, tolerance(d), "units");
-    // The reference loses digits by its elimination, in proportion to the square root of the ratio of the sizes at worst.
+    // The reference loses precision by its elimination, in proportion to the square root of the ratio of the sizes at worst.
     common::check(&want, &reference::statistics(&base, &one), 1e-9, "sizes of errors");
 }
 
