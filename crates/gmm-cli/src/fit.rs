@@ -24,6 +24,7 @@ use crate::checkpoint::{Basis, Checkpoint, FitRecord, Saved};
 use crate::exit::{self, Failure};
 use crate::input;
 use crate::interrupt::{self, Hold};
+use crate::measured::MeasuredArgs;
 use crate::missing::{self, MissingArgs};
 use crate::opening::{self, Opening};
 use crate::output::{self, Console, is_stdio};
@@ -52,6 +53,7 @@ Examples:
   gmm fit rows.csv -k 20 --bayes dp                        as many of 20 components as the data need
   gmm fit rows.csv -k 3 --noise                            rows far from all components are noise
   gmm fit survey.csv -k 4 --missing em                     a value is missing here and there
+  gmm fit stars.csv -k 4 --columns x,y --noise-columns ex,ey    rows with measurement errors of their own
   gmm fit new.csv --init model.json --fix-means all        only weights and covariances change
   gmm fit sales.csv -k 2 --by store -o models.json         a fit for each value of a column";
 
@@ -77,6 +79,8 @@ pub(crate) struct FitArgs {
     engine: EngineArgs,
     #[command(flatten)]
     missing: MissingArgs,
+    #[command(flatten)]
+    measured: MeasuredArgs,
     /// Column of row weights: a row of weight 2 counts twice
     #[arg(long, value_name = "COLUMN")]
     weights: Option<String>,
@@ -120,6 +124,7 @@ pub(crate) struct FitArgs {
 
 pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     if args.many.are_many() {
+        args.measured.refuse("gmm fit --by or --each-column")?;
         return many::run(args, console);
     }
     check_paths(args)?;
@@ -136,14 +141,18 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
         Some(saved) => saved.engine(&args.engine)?,
         None => args.engine.clone(),
     };
+    let engine_args = args.measured.engine(&engine_args);
     let plain = options.clone();
     let work = |shape, precision| Work::fit(shape, precision, &plain);
     let opening = Opening::begin(&engine_args, args.input.source().memory(), &args.input.source().files()?, &work);
     let column = saved.as_ref().map_or(&args.labels, |saved| &saved.basis.fit.labels).clone();
-    let source = args.input.source().with_missing(args.missing.missing);
+    let source = args.input.source().with_missing(args.missing.missing).with_measured(&args.measured);
     let (data, labels) = input::labelled_rows(source, args.weights.as_deref(), column.as_deref(), console)?;
     if args.online.online && data.has_missing() {
         return Err(gmm_host::Error::Missing { what: "--online" }.into());
+    }
+    if args.online.online && data.measurement_errors().is_some() {
+        return Err(gmm_host::Error::MeasurementErrors { what: "--online" }.into());
     }
     let rule = args.rule.with_prior(prior.as_ref(), options.covariance_type, data.n_features())?;
     if prior.is_some() {

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gmm_data::Table;
 use gmm_host::impute::{Imputation, impute};
+use gmm_host::{TrueRowMoments, true_rows};
 use gmm_model::missing::Pooled;
 use ndarray::{Array2, Axis};
 
 use crate::args::{self, EngineArgs};
 use crate::exit::Failure;
+use crate::measured::MeasuredArgs;
 use crate::missing::Missing;
 use crate::output::{self, Console};
 use crate::table_args::InputArgs;
@@ -20,13 +22,15 @@ Missing values are NaN, nulls, and in text empty fields, NA, NULL or ?. Each is 
 values of its row (mean), or its mean in the component that is then most probable (mode), or a draw (draw). Observed values \
 stay.
 
+With measurement errors (--noise-columns) every row is replaced by the mean of the true row given the noisy one.
+
 Examples:
   gmm impute model.json holes.csv > whole.csv
   gmm impute model.json holes.csv --how draw --seed 7 -o whole.parquet
   gmm impute model.json holes.csv --draws 20 -o 'whole-{}.csv'     multiple imputation: whole-0.csv, ..
   gmm impute model.json holes.csv --draws 20 --pool-means          means of the columns by Rubin's rules";
 
-/// Replace missing values by what a model says about them
+/// Replace missing values, or rows with measurement errors, by what a model says about them
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ImputeArgs {
@@ -49,6 +53,11 @@ pub(crate) struct ImputeArgs {
     #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = args::seed, allow_negative_numbers = true)]
     seed: u64,
     #[command(flatten)]
+    measured: MeasuredArgs,
+    /// With measurement errors: also write the standard deviation of each true value, as further columns NAME_sd
+    #[arg(long, help_heading = "Measurement errors")]
+    deviations: bool,
+    #[command(flatten)]
     engine: EngineArgs,
     /// Write to a file: csv, tsv, npy, parquet or arrow [default: csv on standard output]
     #[arg(short, long, value_name = "OUT")]
@@ -56,6 +65,13 @@ pub(crate) struct ImputeArgs {
 }
 
 pub(crate) fn run(args: &ImputeArgs, console: &Console) -> anyhow::Result<()> {
+    if args.measured.are_given() {
+        return true_values(args, console);
+    }
+    if args.deviations {
+        let why = "--deviations are those of true values: give the measurement errors, as by --noise-columns";
+        return Err(Failure::Usage(why.to_owned()).into());
+    }
     let count = args.draws.unwrap_or(1);
     if args.pool_means && count < 2 {
         return Err(Failure::Usage("--pool-means needs at least two draws: --draws 20".to_owned()).into());
@@ -91,6 +107,40 @@ pub(crate) fn run(args: &ImputeArgs, console: &Console) -> anyhow::Result<()> {
     if args.pool_means {
         output::print(&pooled(&moments, names.as_deref())?)?;
     }
+    Ok(())
+}
+
+/// Writes the means of the true rows given the noisy ones.
+fn true_values(args: &ImputeArgs, console: &Console) -> anyhow::Result<()> {
+    if args.draws.is_some() || args.how != "mean" {
+        let why =
+            "with measurement errors, rows are replaced by the means of the true ones: leave --how and --draws out";
+        return Err(Failure::Usage(why.to_owned()).into());
+    }
+    let paths = paths(args, 1)?;
+    let files = args.input.source().files()?;
+    for path in &paths {
+        output::check_table_path(path)?;
+        output::check_apart(path, &input::with_model(&files, &args.model))?;
+    }
+    let source = args.input.source().with_missing(Missing::Em).with_measured(&args.measured);
+    let (model, data, opened) = input::model_rows_and_engine((&args.model, source), None, &args.engine, console)?;
+    input::refuse_noise(&model, &args.model)?;
+    let precision = args.engine.precision().unwrap_or(data.rows().precision());
+    let TrueRowMoments { means, covariances } = true_rows(opened.engine.as_ref(), &model.mixture, &data, precision)?;
+    let (n, d) = means.dim();
+    let names = data.names().map(<[String]>::to_vec).or_else(|| model.feature_names.clone());
+    let (rows, names) = if args.deviations {
+        let deviation = |i: usize, j: usize| covariances[[i, j, j]].sqrt();
+        let rows = Array2::from_shape_fn((n, 2 * d), |(i, j)| if j < d { means[[i, j]] } else { deviation(i, j - d) });
+        let names = names.unwrap_or_else(|| (0..d).map(|j| j.to_string()).collect());
+        let further: Vec<String> = names.iter().map(|name| format!("{name}_sd")).collect();
+        (rows, Some([names, further].concat()))
+    } else {
+        (means, names)
+    };
+    paths.iter().try_for_each(|path| write(path, rows.clone(), names.clone()))?;
+    console.note(|| format!("wrote the means of {n} true rows"));
     Ok(())
 }
 

@@ -14,6 +14,7 @@ use gmm_model::{DataError, Dataset, shown};
 
 use crate::args::EngineArgs;
 use crate::exit::Failure;
+use crate::measured::MeasuredArgs;
 use crate::missing::{self, Missing};
 use crate::opening::{self, Opening};
 use crate::output::{Console, is_stdio};
@@ -75,16 +76,19 @@ pub(crate) fn rows_with(
     let mut options = ReadOptions { last: weights.or(labels).map(str::to_owned), ..options };
     // Of two columns beside the rows, one is read as the last, and the other is taken out afterwards.
     let second = weights.and(labels);
-    if let (Some(columns), Some(second)) = (&mut options.columns, second) {
+    let noise = source.measured.map_or_else(Vec::new, MeasuredArgs::columns);
+    let taken = || second.map(str::to_owned).into_iter().chain(noise.iter().cloned());
+    if let Some(columns) = &mut options.columns {
         // A selection by exclusions only keeps all other columns.
         if columns.iter().any(|word| !word.trim_start().starts_with('!')) {
-            columns.push(second.to_owned());
+            columns.extend(taken());
         }
     }
-    let joined = match known.filter(|_| options.columns.is_none()) {
+    let is_view = source.measured.is_some_and(MeasuredArgs::are_views);
+    let joined = match known.filter(|_| options.columns.is_none() && !is_view) {
         None => gmm_data::read_tables(&files, &options).map_err(|error| source.missing.explain(error))?,
         Some(known) => {
-            let all: Vec<String> = known.iter().map(String::as_str).chain(second).map(str::to_owned).collect();
+            let all: Vec<String> = known.iter().cloned().chain(taken()).collect();
             read_known(&files, &all, &options).map_err(|error| match error.downcast::<FileError>() {
                 Ok(error) => source.missing.explain(error).into(),
                 Err(other) => other,
@@ -114,6 +118,10 @@ pub(crate) fn rows_with(
             console.tell(&format!("{dropped} of {n} rows have missing values, and were left out"));
         }
     }
+    let deviations = match source.measured {
+        Some(measured) => measured.split(&mut table, &name)?,
+        None => None,
+    };
     let (names, storage) = (table.names.clone(), table.storage);
     let data = match source.missing {
         Missing::Em => table.into_dataset_with_holes(),
@@ -129,6 +137,10 @@ pub(crate) fn rows_with(
             let file = part.map_or(&name, |part| &part.path);
             anyhow::Error::new(error).context(format!("{file}, column '{}'", shown(weights.unwrap_or_default())))
         })?,
+        None => data,
+    };
+    let data = match source.measured {
+        Some(measured) => measured.attach(data, deviations, &name)?,
         None => data,
     };
     console.note(|| {
@@ -359,6 +371,7 @@ pub(crate) fn model_rows_by_and_engine(
     console: &Console,
 ) -> anyhow::Result<(ModelFile, RowsBy, Opened)> {
     let model = any_model_beside(path, source)?;
+    let engine = &source.measured.map_or_else(|| engine.clone(), |measured| measured.engine(engine));
     let (kind, k) = (model.mixture.covariance_type(), model.mixture.n_components());
     let work = move |shape, precision| Work::passes(shape, precision, kind, k, 1.0);
     let opening = Opening::begin(engine, source.memory(), &source.files()?, &work);

@@ -25,6 +25,7 @@ mod man;
 mod matmul;
 mod maximise;
 mod mcmc;
+mod measured;
 mod merge;
 mod missing;
 mod opening;

@@ -12,6 +12,7 @@ use ndarray::Array2;
 
 use crate::args::EngineArgs;
 use crate::input;
+use crate::measured::MeasuredArgs;
 use crate::missing::MissingArgs;
 use crate::output::{self, Console};
 use crate::table_args::InputArgs;
@@ -49,6 +50,8 @@ pub(crate) struct PredictArgs {
     engine: EngineArgs,
     #[command(flatten)]
     missing: MissingArgs,
+    #[command(flatten)]
+    measured: MeasuredArgs,
     /// Write to a file: csv, tsv, npy, parquet or arrow [default: csv on standard output]
     #[arg(short, long, value_name = "OUT", default_value = "-", hide_default_value = true)]
     output: PathBuf,
@@ -59,9 +62,10 @@ pub(crate) fn run(args: &PredictArgs, console: &Console) -> anyhow::Result<()> {
     output::check_apart(&args.output, &input::with_model(&args.input.source().files()?, &args.model))?;
     args.missing.missing.refuse_drop("the predictions")?;
     if let Some(column) = &args.by {
+        args.measured.refuse("gmm predict --by")?;
         return by::run(args, column, console);
     }
-    let source = args.input.source().with_missing(args.missing.missing);
+    let source = args.input.source().with_missing(args.missing.missing).with_measured(&args.measured);
     let (mut model, data, opened) = input::model_rows_and_engine((&args.model, source), None, &args.engine, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let engine = opened.engine.as_ref();
@@ -116,7 +120,7 @@ fn write_proba(
     }
     let head = TableHead { n, d: names.len(), precision: Precision::F64, names: Some(names) };
     gmm_data::write_table_chunks(path, &head, |first, rows| {
-        let chunk = Dataset::with_holes(data.rows().copy_rows(first..first + rows))?;
+        let chunk = data.part(first..first + rows);
         anyhow::Ok(of(noise::responsibilities(engine, mixture, noise, &chunk, precision)?).into())
     })
 }
@@ -142,7 +146,7 @@ fn labels(
         add(data)?;
     } else {
         for first in (0..n).step_by(at_once) {
-            add(&Dataset::with_holes(data.rows().copy_rows(first..n.min(first + at_once)))?)?;
+            add(&data.part(first..n.min(first + at_once)))?;
         }
     }
     Ok(labels)

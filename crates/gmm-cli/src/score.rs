@@ -14,6 +14,7 @@ use ndarray::Array1;
 use serde_json::{Value, json};
 
 use crate::args::{self, EngineArgs};
+use crate::measured::MeasuredArgs;
 use crate::missing::{Missing, MissingArgs};
 use crate::output::{self, Console, is_stdio};
 use crate::table_args::InputArgs;
@@ -67,6 +68,8 @@ pub(crate) struct ScoreArgs {
     engine: EngineArgs,
     #[command(flatten)]
     missing: MissingArgs,
+    #[command(flatten)]
+    measured: MeasuredArgs,
     /// Output file of --per-row: csv, tsv, npy, parquet or arrow
     #[arg(short, long, value_name = "OUT", requires = "per_row")]
     output: Option<PathBuf>,
@@ -77,6 +80,7 @@ pub(crate) struct ScoreArgs {
 
 pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
     if let Some(background) = &args.background {
+        args.measured.refuse("--background")?;
         if args.missing.missing != Missing::Error {
             let why = "--missing is not for --background: the ratio needs complete rows";
             return Err(crate::exit::Failure::Usage(why.to_owned()).into());
@@ -97,10 +101,11 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
     }
     if let Some(column) = &args.by {
         args.missing.missing.refuse_drop("the groups")?;
+        args.measured.refuse("gmm score --by")?;
         return by::run(args, column, to_stdout, console);
     }
     let (model, data, opened) = input::model_rows_and_engine(
-        (&args.model, args.input.source().with_missing(args.missing.missing)),
+        (&args.model, args.input.source().with_missing(args.missing.missing).with_measured(&args.measured)),
         args.weights.as_deref(),
         &args.engine,
         console,
@@ -112,6 +117,9 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
             Some(posterior) => {
                 if data.has_missing() {
                     return Err(gmm_host::Error::Missing { what: "a posterior predictive density" }.into());
+                }
+                if data.measurement_errors().is_some() {
+                    return Err(gmm_host::Error::MeasurementErrors { what: "a posterior predictive density" }.into());
                 }
                 let densities = predictive_log_densities(posterior, &data, args.engine.threads)?;
                 let totals = totals(&densities, &data);

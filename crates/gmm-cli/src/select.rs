@@ -18,6 +18,7 @@ use crate::exit::Failure;
 use crate::fit::bayes::BayesArgs;
 use crate::fit::rule::{NoiseArgs, ObjectiveArgs};
 use crate::interrupt::{self, Hold};
+use crate::measured::MeasuredArgs;
 use crate::missing::MissingArgs;
 use crate::opening::{self, Opening};
 use crate::output::{self, Console, is_stdio};
@@ -77,6 +78,8 @@ pub(crate) struct SelectArgs {
     engine: EngineArgs,
     #[command(flatten)]
     missing: MissingArgs,
+    #[command(flatten)]
+    measured: MeasuredArgs,
     /// Column of row weights: a row of weight 2 counts twice
     #[arg(long, value_name = "COLUMN")]
     weights: Option<String>,
@@ -129,6 +132,7 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     options.validate()?;
     if let Some(column) = &args.by {
         args.missing.missing.refuse_drop("the groups")?;
+        args.measured.refuse("gmm select --by")?;
         if prior.is_some() {
             let why = "--prior FILE.toml is for one choice: give the numbers by options beside --by".to_owned();
             return Err(Failure::Usage(why).into());
@@ -143,8 +147,9 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         });
         fits.map(|options| Work::fit(shape, precision, &options)).fold(Work::default(), Work::and)
     };
-    let opening = Opening::begin(&args.engine, args.input.source().memory(), &files, &work);
-    let source = args.input.source().with_missing(args.missing.missing);
+    let engine_args = args.measured.engine(&args.engine);
+    let opening = Opening::begin(&engine_args, args.input.source().memory(), &files, &work);
+    let source = args.input.source().with_missing(args.missing.missing).with_measured(&args.measured);
     let data = input::rows(source, args.weights.as_deref(), console)?;
     let opened = opening.finish(&work(data.rows().dim(), data.rows().precision()), console)?;
     let mut options = options.clone();

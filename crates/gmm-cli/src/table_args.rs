@@ -8,6 +8,7 @@ use gmm_model::shown;
 
 use crate::args::{Words, words};
 use crate::exit;
+use crate::measured::MeasuredArgs;
 use crate::missing::Missing;
 use crate::output;
 
@@ -72,11 +73,13 @@ pub(crate) struct Source<'a> {
     without: Option<&'a str>,
     /// What is done with missing values.
     pub(crate) missing: Missing,
+    /// The measurement errors of the rows, if the command takes them.
+    pub(crate) measured: Option<&'a MeasuredArgs>,
 }
 
 impl<'a> Source<'a> {
     const fn new(inputs: &'a [PathBuf], table: &'a TableArgs) -> Self {
-        Self { inputs, table, without: None, missing: Missing::Refused }
+        Self { inputs, table, without: None, missing: Missing::Refused, measured: None }
     }
 
     /// The same tables without a column, an entry of [`ReadOptions::columns`], if none are selected.
@@ -97,6 +100,11 @@ impl<'a> Source<'a> {
     /// The same rows, of a command with the option `--missing`.
     pub(crate) const fn with_missing(self, missing: Missing) -> Self {
         Self { missing, ..self }
+    }
+
+    /// The same rows, of a command with the options of measurement errors.
+    pub(crate) const fn with_measured(self, measured: &'a MeasuredArgs) -> Self {
+        Self { measured: Some(measured), ..self }
     }
 
     /// The value of `--memory`.

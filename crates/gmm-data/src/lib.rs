@@ -68,7 +68,7 @@ pub use model::{
     model_and_state, model_to_json, model_to_safetensors, read_mixtures, read_model, read_model_bytes,
     read_model_or_groups, stage_model, write_group_models, write_model, write_model_and_state,
 };
-pub use npy::npz::{Array, read_npz, read_npz_array};
+pub use npy::npz::{Array, read_npy_array, read_npz, read_npz_array};
 pub use onnx::{ONNX_OPSET, model_to_onnx, write_onnx};
 pub use read::{ReadOptions, file_of, read_bytes, read_stream, read_table};
 pub use rows::RowGatherer;

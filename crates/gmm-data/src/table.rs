@@ -100,17 +100,28 @@ impl Table {
     /// # Errors
     /// As [`indices`](Self::indices); also if no column would be left. On error `self` is unchanged.
     pub fn take_column(&mut self, wanted: &str) -> Result<Vec<f64>, ColumnError> {
-        let index = self.indices(&[wanted])?[0];
-        self.check_others()?;
-        let column = self.column(index);
-        let rest: Vec<usize> = (0..self.n_columns()).filter(|&i| i != index).collect();
+        Ok(self.take_columns(&[wanted])?.swap_remove(0))
+    }
+
+    /// Removes columns, and returns their values in the order of `wanted`, whose entries are those of
+    /// [`indices`](Self::indices).
+    ///
+    /// # Errors
+    /// As [`take_column`](Self::take_column).
+    pub fn take_columns<S: AsRef<str>>(&mut self, wanted: &[S]) -> Result<Vec<Vec<f64>>, ColumnError> {
+        let indices = self.indices(wanted)?;
+        if self.n_columns() <= indices.len() {
+            return Err(ColumnError::None { available: self.names.clone().unwrap_or_default(), d: self.n_columns() });
+        }
+        let columns = indices.iter().map(|&index| self.column(index)).collect();
+        let rest: Vec<usize> = (0..self.n_columns()).filter(|i| !indices.contains(i)).collect();
         *self = Self {
             matrix: self.matrix.select_columns(&rest),
             names: self.names_of(&rest),
             warnings: std::mem::take(&mut self.warnings),
             storage: Storage::Memory,
         };
-        Ok(column)
+        Ok(columns)
     }
 
     /// Removes the last column, where [`ReadOptions::last`](crate::ReadOptions::last) puts it, and returns the others

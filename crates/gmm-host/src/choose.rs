@@ -114,6 +114,10 @@ pub fn choose<'a>(
     observer: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
 ) -> Result<Option<Chosen>, Error> {
     let data = data.into();
+    if choice == Choice::Blrt {
+        // Its replicates are rows without errors.
+        data.refuse_measurement_errors("the bootstrapped likelihood ratio test")?;
+    }
     let mut out = Chosen { best: 0, labels_icl: Vec::new(), tests: Vec::new() };
     match choice {
         Choice::Criterion(criterion) => match best(candidates, criterion) {

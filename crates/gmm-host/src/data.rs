@@ -1,5 +1,6 @@
 //! The input of a fit or a likelihood: rows in host memory, or rows already in GPU memory.
 
+use gmm_model::deconvolution::MeasurementErrors;
 use gmm_model::{Dataset, Matrix, Precision};
 use ndarray::{Array2, ArrayView2, Axis};
 
@@ -79,12 +80,29 @@ impl<'a> Data<'a> {
         matches!(self, Self::Host(data) if data.has_missing())
     }
 
-    /// Errors if some value is missing, for something that needs complete rows.
+    /// Errors if some value is missing or has a measurement error, for something that needs complete and exact rows.
     ///
     /// # Errors
-    /// [`Error::Missing`].
+    /// [`Error::Missing`]; [`Error::MeasurementErrors`].
     pub(crate) fn refuse_missing(self, what: &'static str) -> Result<(), Error> {
+        self.refuse_measurement_errors(what)?;
         if self.has_missing() { Err(Error::Missing { what }) } else { Ok(()) }
+    }
+
+    /// The measurement errors of the rows, if any.
+    pub fn measurement_errors(self) -> Option<&'a MeasurementErrors> {
+        match self {
+            Self::Host(data) => data.measurement_errors(),
+            Self::Device(_) => None,
+        }
+    }
+
+    /// Errors if the rows have measurement errors, for something that needs exact rows.
+    ///
+    /// # Errors
+    /// [`Error::MeasurementErrors`].
+    pub(crate) fn refuse_measurement_errors(self, what: &'static str) -> Result<(), Error> {
+        if self.measurement_errors().is_some() { Err(Error::MeasurementErrors { what }) } else { Ok(()) }
     }
 
     /// Calls `see` on all rows in order, a block at a time, with the index of the block's first row and the block,
@@ -92,7 +110,7 @@ impl<'a> Data<'a> {
     /// about 16 MiB.
     ///
     /// # Errors
-    /// [`Error::Missing`] if values are missing. None else for rows on the host. [`Error::Data`] with the first row and column that is NaN or infinite;
+    /// [`Error::Missing`] if values are missing; [`Error::MeasurementErrors`]. None else for rows on the host. [`Error::Data`] with the first row and column that is NaN or infinite;
     /// [`Error::Memory`]; [`Error::Device`].
     pub fn walk(self, see: &mut dyn FnMut(usize, ArrayView2<'_, f64>)) -> Result<(), Error> {
         self.refuse_missing("this computation")?;
@@ -164,6 +182,7 @@ impl<'a> Data<'a> {
         limit: Option<f64>,
     ) -> Result<Box<dyn Resident>, Error> {
         match self {
+            Self::Host(data) if data.measurement_errors().is_some() => engine.load_measured(data, precision, shift),
             Self::Host(data) if data.has_missing() => engine.load_incomplete(data, precision, shift),
             Self::Host(data) => engine.load(data, precision, shift),
             Self::Device(data) => match load_there(engine, data, precision, shift, limit) {

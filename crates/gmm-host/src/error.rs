@@ -169,6 +169,12 @@ pub enum Error {
         /// What was asked for.
         what: &'static str,
     },
+    /// Rows with measurement errors, for something that needs exact ones.
+    #[error("{what} cannot be used with measurement errors (noise columns): leave it out, or leave the errors out")]
+    MeasurementErrors {
+        /// What was asked for.
+        what: &'static str,
+    },
     /// The observer stopped the fit.
     #[error("interrupted after {iterations} iterations")]
     Interrupted {

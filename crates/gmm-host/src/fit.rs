@@ -20,8 +20,8 @@ use crate::restarts::{self, FitState};
 use crate::rule::{self, FitRule};
 use crate::shift::Sample;
 use crate::{
-    Data, Engine, Error, EvaluateOptions, Evaluation, FastLoss, Resident, Tuning, fast, hold, memory, missing, shift,
-    spikes,
+    Data, Engine, Error, EvaluateOptions, Evaluation, FastLoss, Resident, Tuning, deconvolution, fast, hold, memory,
+    missing, shift, spikes,
 };
 
 /// Options of a fit. Names and defaults are scikit-learn's.
@@ -232,6 +232,7 @@ fn fit_data(
     let present = absent.as_ref().map_or(data, Data::from);
     check(present, options)?;
     missing::check(present, options)?;
+    deconvolution::check(present, options)?;
     // Labels are those of all rows, also of rows of weight 0.
     let (unlabelled, labelled) = rule::separate(engine, whole, options)?.unzip();
     let is_known = matches!(unlabelled, Some(None));
@@ -297,7 +298,13 @@ fn fit_data(
     let stored = engine.precision(precision).name();
     let summary = FitSummary {
         lower_bound,
-        rules: options.rule.lines(&rule).into_iter().chain(missing::line(data)).collect(),
+        rules: options
+            .rule
+            .lines(&rule)
+            .into_iter()
+            .chain(missing::line(data))
+            .chain(deconvolution::line(data))
+            .collect(),
         ..summary(&best, &evaluation, all_rows, (options, &rule.m_step), (engine.name(), stored.to_owned()))
     };
     let EmRun { mixture, posterior, noise, tuning, .. } = best;

@@ -46,8 +46,8 @@ pub(crate) fn for_fit(
                 Precision::F64 => asked,
             };
             too_far(&largest, limit_of(precision), precision)?;
-            let loaded = match rows.has_missing() {
-                true => engine.load_incomplete(rows, precision, at),
+            let loaded = match rows.has_missing() || rows.measurement_errors().is_some() {
+                true => data.load(engine, precision, at, None),
                 false => engine.load_to_move(rows, precision, at),
             };
             Ok((loaded?, precision))
@@ -104,7 +104,9 @@ pub(crate) fn for_likelihood(
         _ => asked,
     };
     match data {
-        Data::Host(rows) if !rows.has_missing() => engine.load_to_keep(rows, precision, at),
+        Data::Host(rows) if !rows.has_missing() && rows.measurement_errors().is_none() => {
+            engine.load_to_keep(rows, precision, at)
+        }
         _ => data.load(engine, precision, at, None),
     }
 }

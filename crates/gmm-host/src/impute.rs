@@ -38,7 +38,7 @@ pub enum Imputation {
 ///
 /// # Errors
 /// [`Error::Features`] if data and mixture differ in the number of columns; [`Error::Memory`]; errors of the engine;
-/// [`Error::Model`] if a column is a linear combination of others in a component.
+/// [`Error::MeasurementErrors`], for which there is [`true_rows`](crate::true_rows()); [`Error::Model`] if a column is a linear combination of others in a component.
 ///
 /// ```
 /// use gmm_host::{CpuEngine, impute};
@@ -62,6 +62,7 @@ pub fn impute(
     check_features(d, mixture.n_features())?;
     memory::check("the imputed rows", 16 * n as u128 * d as u128)?;
     let mut out = data.rows().to_f64();
+    crate::Data::from(data).refuse_measurement_errors("imputation")?;
     if !data.has_missing() {
         return Ok(out);
     }

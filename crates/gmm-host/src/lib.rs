@@ -34,6 +34,7 @@ mod cpu;
 #[cfg_attr(not(feature = "cuda"), path = "no_cuda.rs")]
 mod cuda;
 mod data;
+mod deconvolution;
 mod described;
 mod device;
 mod em;
@@ -77,6 +78,7 @@ pub use costs::{Estimates, Work, estimates};
 pub use cpu::{CpuEngine, exp_in_place};
 pub use cuda::{CudaEngine, CudaGroup, DeviceColumn, DeviceData, UploadRates, cuda_report, loop_candidates};
 pub use data::{Data, DeviceOutputs, DeviceRows};
+pub use deconvolution::{TrueRowMoments, true_rows};
 pub use described::{CudaDevice, CudaReport, LoopCandidate};
 pub use device::{Device, Opened, Ordinals};
 pub use em::{EmOptions, EmRun, Iteration, Observer, OnDevice, run as run_em};

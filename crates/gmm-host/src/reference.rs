@@ -6,6 +6,7 @@ use std::ops::Range;
 use gmm_model::{CovarianceType, Dataset, Mixture, ModelError, Precision, PrecisionMixture, Statistics, reference};
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
 
+use crate::deconvolution::{MeasuredRows, NaivePasses};
 use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding};
 use crate::engine::{DISTANCE_ROWS, check_features};
 use crate::init::{RowDraw, WeighedRows, rows_of};
@@ -33,7 +34,15 @@ impl Engine for ReferenceEngine {
         Ok(Multiplier(Kind::Reference))
     }
 
+    fn load_measured(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        let plain = self.load(&data.without_measurement_errors(), precision, shift)?;
+        Ok(Box::new(MeasuredRows::new(data.clone(), Box::new(NaivePasses::new(data.clone())), plain)))
+    }
+
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        if data.measurement_errors().is_some() {
+            return self.load_measured(data, precision, shift);
+        }
         if data.has_missing() {
             return self.load_incomplete(data, precision, shift);
         }

@@ -109,6 +109,11 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Engine for Wrapped<'_, F> {
         Ok(Box::new(Rows { rows, hooks: (self.hooks)() }))
     }
 
+    fn load_measured(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        let rows = self.engine.load_measured(data, precision, shift)?;
+        Ok(Box::new(Rows { rows, hooks: (self.hooks)() }))
+    }
+
     fn load_to_keep(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
         let rows = self.engine.load_to_keep(data, precision, shift)?;
         Ok(Box::new(Rows { rows, hooks: (self.hooks)() }))

@@ -3,6 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use ndarray::{Array2, Array3};
+
+use crate::deconvolution::{MeasurementErrors, Views};
 use crate::{DataError, Matrix};
 
 /// Checks row weights for `n` rows.
@@ -37,6 +40,7 @@ pub struct Dataset {
     has_missing: bool,
     /// The rows of positive weight, if a copy of them was provided.
     present: Option<Arc<Self>>,
+    errors: Option<MeasurementErrors>,
 }
 
 impl Dataset {
@@ -87,10 +91,75 @@ impl Dataset {
         Ok(Self::unchecked(rows, true))
     }
 
+    /// The rows behind linear views of them: `measured`, `(n, m)`, are views `R v` of rows `v` of `d` columns with
+    /// measurement errors. `projections` are the `R` of each row, `(n, m, d)`; `errors` are those of the measured values.
+    ///
+    /// [`rows`](Self::rows) then are points, `(n, d)`, with the measured views: the start of a fit uses them.
+    ///
+    /// # Errors
+    /// As [`Views::new`]; [`DataError::ErrorShape`] if the errors have another shape; [`DataError::Unseen`] if the
+    /// projections of all rows together leave a direction out.
+    pub fn of_views(
+        measured: Array2<f64>,
+        projections: Array3<f64>,
+        errors: MeasurementErrors,
+    ) -> Result<Self, DataError> {
+        let views = Views::new(measured, projections)?;
+        check_errors(&errors, views.measured().dim())?;
+        errors.check_beside(|_, _| false)?;
+        let data = Self::new(views.points()?)?;
+        Ok(Self { errors: Some(errors.of_views(views)), ..data })
+    }
+
+    /// Attaches measurement errors, of shape `(n, d)`: the rows are true rows with such errors added. Densities are then
+    /// those of the noisy rows, and a fit estimates the mixture of the true ones ([`deconvolution`](crate::deconvolution)).
+    /// Values may be missing.
+    ///
+    /// Not everything that takes a data set takes one with measurement errors; what does not is an error.
+    ///
+    /// # Errors
+    /// [`DataError::ErrorShape`] if the shape differs; [`DataError::Deviation`] if a deviation is NaN where a value is not
+    /// missing.
+    pub fn with_measurement_errors(mut self, errors: MeasurementErrors) -> Result<Self, DataError> {
+        check_errors(&errors, self.rows.dim())?;
+        errors.check_beside(|row, column| self.has_missing && self.rows.at(row, column).is_nan())?;
+        self.errors = Some(errors);
+        self.present = None;
+        Ok(self)
+    }
+
+    /// The measurement errors, if any.
+    pub const fn measurement_errors(&self) -> Option<&MeasurementErrors> {
+        self.errors.as_ref()
+    }
+
+    /// The same rows without their measurement errors.
+    #[must_use]
+    pub fn without_measurement_errors(&self) -> Self {
+        let present = self.present.as_ref().map(|present| Arc::new(present.without_measurement_errors()));
+        Self { errors: None, present, ..self.clone() }
+    }
+
+    /// The rows of the given indices, which may repeat, with their measurement errors: one part, without weights.
+    #[must_use]
+    pub fn select_rows(&self, rows: &[usize]) -> Self {
+        let errors = self.errors.as_ref().map(|errors| errors.select_rows(rows));
+        Self { names: self.names.clone(), errors, ..Self::unchecked(self.rows.select_rows(rows), self.has_missing) }
+    }
+
     fn unchecked(rows: Matrix, has_missing: bool) -> Self {
         // Engines may keep shared rows without a copy.
         let rows = rows.into_shared();
-        Self { rows, weights: None, names: None, later_parts: Vec::new(), in_place: false, has_missing, present: None }
+        Self {
+            rows,
+            weights: None,
+            names: None,
+            later_parts: Vec::new(),
+            in_place: false,
+            has_missing,
+            present: None,
+            errors: None,
+        }
     }
 
     /// Whether some value may be missing: NaN then stands for one.
@@ -214,12 +283,13 @@ impl Dataset {
         assert!(!rows.is_empty(), "a part has rows");
         Self {
             rows: self.rows.part(rows.clone()),
-            weights: self.weights.as_ref().map(|all| Arc::new(all[rows].to_vec())),
+            weights: self.weights.as_ref().map(|all| Arc::new(all[rows.clone()].to_vec())),
             names: self.names.clone(),
             later_parts: Vec::new(),
             in_place: self.in_place,
             has_missing: self.has_missing,
             present: None,
+            errors: self.errors.as_ref().map(|errors| errors.part(rows)),
         }
     }
 
@@ -272,6 +342,8 @@ impl Dataset {
         });
         let mut later_parts: Vec<usize> = moved.filter(|&start| start > 0 && start < weights.len()).collect();
         later_parts.dedup();
+        let present = || (0..all.len()).filter(|&row| all[row] > 0.0).collect::<Vec<_>>();
+        let errors = self.errors.as_ref().map(|errors| errors.select_rows(&present()));
         Self {
             rows,
             weights: Some(Arc::new(weights)),
@@ -280,6 +352,7 @@ impl Dataset {
             in_place: self.in_place,
             has_missing: self.has_missing,
             present: None,
+            errors,
         }
     }
 
@@ -317,6 +390,15 @@ impl Dataset {
     pub fn names(&self) -> Option<&[String]> {
         self.names.as_deref()
     }
+}
+
+/// Errors unless the measurement errors are those of `n` rows of `m` values.
+fn check_errors(errors: &MeasurementErrors, (n, m): (usize, usize)) -> Result<(), DataError> {
+    let (rows, values) = errors.dim();
+    if (rows, values) == (n, m) {
+        return Ok(());
+    }
+    Err(DataError::ErrorShape { what: "measurement errors", found: vec![rows, values], expected: vec![n, m] })
 }
 
 #[cfg(test)]

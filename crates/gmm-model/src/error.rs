@@ -178,6 +178,54 @@ pub enum DataError {
         /// Number of columns of the data.
         d: usize,
     },
+    /// Measurement errors or projections that do not fit the rows.
+    #[error("{what} of shape {found:?}: the rows need {expected:?}")]
+    ErrorShape {
+        /// Name of the array.
+        what: &'static str,
+        /// Its shape.
+        found: Vec<usize>,
+        /// The shape it must have.
+        expected: Vec<usize>,
+    },
+    /// A standard deviation of a measurement error that is negative, NaN or infinite, or whose square is infinite.
+    #[error(
+        "the standard deviation of the measurement error in row {row}, column {column} is {}: it must be finite and not \
+         negative; 0 is an exact value, and an unknown value is a missing one",
+        number(*value)
+    )]
+    Deviation {
+        /// Row, from 0.
+        row: usize,
+        /// Column, from 0.
+        column: usize,
+        /// The deviation found.
+        value: f64,
+    },
+    /// An invalid covariance of measurement errors.
+    #[error("the error covariance of row {row} {why}")]
+    ErrorCovariance {
+        /// Row, from 0.
+        row: usize,
+        /// What is wrong, as the rest of the sentence.
+        why: String,
+    },
+    /// A projection with an entry that is NaN or infinite.
+    #[error("the projection of row {row} has an entry {value}: it must be finite")]
+    Projection {
+        /// Row, from 0.
+        row: usize,
+        /// The entry found.
+        value: f64,
+    },
+    /// Projections that leave a direction out.
+    #[error(
+        "the projections of all rows together do not determine column {column}: leave it out, or add rows that see it"
+    )]
+    Unseen {
+        /// Column, from 0: it depends on those before it.
+        column: usize,
+    },
 }
 
 /// Statistics that cannot be added, or bytes that are not statistics.

@@ -25,6 +25,7 @@ mod conditional;
 mod covariance;
 mod criteria;
 mod dataset;
+pub mod deconvolution;
 mod draw;
 mod error;
 mod labelled;

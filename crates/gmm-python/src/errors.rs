@@ -32,6 +32,7 @@ pub(crate) fn raise(py: Python<'_>, error: impl Into<Error>) -> PyErr {
         | Error::Option { .. }
         | Error::NotSymmetric { .. }
         | Error::Missing { .. }
+        | Error::MeasurementErrors { .. }
         | Error::TooFewRows { .. }
         | Error::Features { .. }
         | Error::FeatureNames { .. } => "ParameterError",

@@ -9,6 +9,7 @@ mod adapt;
 mod bayes;
 mod bootstrap;
 mod components;
+mod deconvolve;
 mod device_array;
 mod dlpack;
 mod engines;
@@ -72,6 +73,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(evaluate::score, module)?)?;
     module.add_function(wrap_pyfunction!(impute::impute, module)?)?;
     module.add_function(wrap_pyfunction!(impute::pooled, module)?)?;
+    module.add_function(wrap_pyfunction!(deconvolve::deconvolve, module)?)?;
+    module.add_function(wrap_pyfunction!(deconvolve::view_points, module)?)?;
     module.add_function(wrap_pyfunction!(sample::sample, module)?)?;
     module.add_function(wrap_pyfunction!(sample::synthetic, module)?)?;
     module.add_function(wrap_pyfunction!(table::table, module)?)?;

@@ -7,6 +7,7 @@ use numpy::{Element, PyArray2, PyArrayMethods, PyReadonlyArray1, PyUntypedArrayM
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
+use crate::deconvolve::Measurement;
 use crate::device_array::{DeviceArray, cuda};
 use crate::sources::is_spilled;
 
@@ -21,6 +22,7 @@ pub(crate) struct Rows {
     in_place: bool,
     /// Whether NaN is a missing value.
     holed: bool,
+    measurement: Option<Measurement>,
 }
 
 /// Rows in host or device memory.
@@ -45,6 +47,7 @@ impl Rows {
                 owner: there.owner(py),
                 in_place: false,
                 holed: false,
+                measurement: None,
             });
         }
         let matrix = if let Ok(array) = array.cast::<PyArray2<f64>>() {
@@ -55,8 +58,10 @@ impl Rows {
             let what = "rows must be an aligned two-dimensional array of float32 or float64 in native byte order";
             return Err(PyTypeError::new_err(what));
         };
-        let (in_place, holed) = (is_spilled(array), array.get_type().name()? == HOLED);
-        Ok(Self { at: At::Host(matrix), weights, owner: array.clone().unbind(), in_place, holed })
+        let measurement = Measurement::of(array)?;
+        let holed = measurement.as_ref().map_or(array.get_type().name()? == HOLED, |measurement| measurement.holed);
+        let in_place = is_spilled(array);
+        Ok(Self { at: At::Host(matrix), weights, owner: array.clone().unbind(), in_place, holed, measurement })
     }
 
     /// `(n, d)`.
@@ -91,7 +96,8 @@ impl Rows {
 
     /// The unchecked rows and the owner of their memory, which must outlive them and the [`Checked`] rows.
     pub(crate) fn split(self) -> (Unchecked, Py<PyAny>) {
-        (Unchecked { at: self.at, weights: self.weights, in_place: self.in_place, holed: self.holed }, self.owner)
+        let Self { at, weights, owner, in_place, holed, measurement } = self;
+        (Unchecked { at, weights, in_place, holed, measurement }, owner)
     }
 }
 
@@ -101,6 +107,7 @@ pub(crate) struct Unchecked {
     weights: Option<Vec<f64>>,
     in_place: bool,
     holed: bool,
+    measurement: Option<Measurement>,
 }
 
 impl Unchecked {
@@ -129,6 +136,10 @@ impl Unchecked {
         match self.at {
             At::Host(matrix) => {
                 let data = if self.holed { Dataset::with_holes(matrix)? } else { Dataset::unread(matrix)? };
+                let data = match self.measurement {
+                    Some(measurement) => measurement.attach(data)?,
+                    None => data,
+                };
                 // An engine's copy would take the memory that the file saves.
                 let data = if self.in_place { data.kept_in_place() } else { data };
                 Ok(Checked::Host(match self.weights {

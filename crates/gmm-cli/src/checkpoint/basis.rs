@@ -164,8 +164,14 @@ fn fingerprint(data: &Dataset, labels: Option<&[Option<usize>]>) -> anyhow::Resu
     };
     let files = data.parts().skip(1).map(|rows| rows.start as u64).fold(None, hashed);
     let labels = labels.and_then(|all| all.iter().map(|c| c.map_or(0, |c| c as u64 + 1)).fold(None, hashed));
+    let errors = data.measurement_errors().and_then(|errors| {
+        let measured = errors.views().map(|views| views.measured().iter().map(|v| v.to_bits()).collect::<Vec<_>>());
+        let values = errors.covariances().values();
+        values.iter().map(|v| v.to_bits()).chain(measured.into_iter().flatten()).fold(None, hashed)
+    });
     let further = files.map(|hash| format!("-{hash:016x}")).into_iter();
     let further = further.chain(labels.map(|hash| format!("-labels-{hash:016x}")));
+    let further = further.chain(errors.map(|hash| format!("-errors-{hash:016x}")));
     Ok(format!("{values:016x}{}", further.collect::<String>()))
 }
 

@@ -81,6 +81,20 @@ pub fn read_npz_array(path: impl AsRef<Path>, name: &str) -> Result<Array, FileE
     read().map_err(|fault| fault.in_file(path))
 }
 
+/// Reads an npy file of any number of dimensions.
+///
+/// # Errors
+/// [`FileError`] with the byte offset, also if the array is not numeric.
+pub fn read_npy_array(path: impl AsRef<Path>) -> Result<Array, FileError> {
+    let path = path.as_ref();
+    let read = || -> Result<_, Fault> {
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        super::read_array(BufReader::new(file), Length::Promised { len: length, is_possible: true })
+    };
+    read().map_err(|fault| fault.in_file(path))
+}
+
 /// Reads the two-dimensional array that the options select.
 pub(crate) fn read_table(reader: impl Read + Seek, options: &ReadOptions) -> Result<Table, Fault> {
     let mut archive = open(reader)?;

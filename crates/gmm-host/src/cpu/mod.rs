@@ -10,13 +10,13 @@
 mod e_step;
 pub(crate) mod few;
 mod layout;
-mod math;
+pub(crate) mod math;
 mod mixing;
 mod moments;
 mod parts;
 mod passes;
 pub(crate) mod products;
-mod simd;
+pub(crate) mod simd;
 mod terms;
 mod top;
 
@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gmm_model::{CovarianceType, Dataset, Mixture, Noise, Precision, PrecisionMixture, Statistics};
 use ndarray::ArrayView2;
 
+use crate::deconvolution::{CpuPasses, MeasuredRows};
 use crate::engine::{ComponentColumns, Evaluate, Seeding, check_features};
 use crate::init::{RowDraw, WeighedRows, rows_of};
 use crate::noise::NoisePass;
@@ -185,7 +186,16 @@ impl Engine for CpuEngine {
         missing::load(&load, data, shift, Some(self.pool.clone()))
     }
 
+    fn load_measured(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        let plain = self.load(&data.without_measurement_errors(), precision, shift)?;
+        let passes = CpuPasses::new(self.machine, self.pool.clone(), data)?;
+        Ok(Box::new(MeasuredRows::new(data.clone(), Box::new(passes), plain)))
+    }
+
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        if data.measurement_errors().is_some() {
+            return self.load_measured(data, precision, shift);
+        }
         if data.has_missing() {
             return self.load_incomplete(data, precision, shift);
         }

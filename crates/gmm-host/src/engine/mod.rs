@@ -84,6 +84,20 @@ pub trait Engine: Send + Sync {
         missing::load(&|rows, shift| self.load(rows, precision, shift), data, shift, None)
     }
 
+    /// As [`load`](Self::load), for rows with measurement errors ([`Dataset::measurement_errors`]): sums are then the
+    /// expected ones of the true rows, and densities those of the noisy rows
+    /// ([`gmm_model::deconvolution`](mod@gmm_model::deconvolution)). The moments of [`Passes::given`] and
+    /// [`Seeding::nearest`] are those of the rows as they were measured. Values may be missing. Parts of the data set have no
+    /// effect.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if this engine has no such passes, as in this default; [`Error::Memory`].
+    fn load_measured(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        let _ = (data, precision, shift);
+        let why = "has no passes over rows with measurement errors: use the CPU (--device cpu, device=\"cpu\")";
+        Err(Error::Device(format!("{} {why}", self.name())))
+    }
+
     /// Calls `work` on several threads at the same time, each with an engine for independent fits of rows of this
     /// shape, `(n, d)`, if that takes less time than one fit after another on this engine; returns whether it did. The
     /// calls return when there is no more to do.

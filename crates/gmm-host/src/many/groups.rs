@@ -128,13 +128,9 @@ impl<L> Grouping<L> {
         let (n, d) = data.rows().dim();
         assert_eq!(order.len(), n, "a label for each row");
         memory::check("the rows in the order of their groups", 8 * n as u128 * d as u128)?;
-        let rows = data.rows().select_rows(order);
-        let mut moved = if data.has_missing() { Dataset::with_holes(rows)? } else { Dataset::new(rows)? };
+        let mut moved = data.select_rows(order);
         if let Some(weights) = data.weights() {
             moved = moved.with_weights(order.iter().map(|&row| weights[row]).collect())?;
-        }
-        if let Some(names) = data.names() {
-            moved = moved.with_names(names.to_vec())?;
         }
         Ok(moved)
     }

@@ -202,7 +202,7 @@ impl Batches {
         if rows.is_empty() {
             return Ok(None);
         }
-        let batch = Dataset::new(data.rows().select_rows(&rows))?;
+        let batch = data.select_rows(&rows);
         let Some(weights) = data.weights() else { return Ok(Some(Cow::Owned(batch))) };
         Ok(Some(Cow::Owned(batch.with_weights(rows.iter().map(|&row| weights[row]).collect())?)))
     }

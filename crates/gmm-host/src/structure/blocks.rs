@@ -81,7 +81,7 @@ impl<'a> Blocks<'a> {
         if let Data::Host(data) = self.data {
             let n = data.n_rows();
             return (0..n).step_by(most).try_for_each(|start| {
-                let rows = Dataset::new(data.rows().copy_rows(start..n.min(start + most)))?;
+                let rows = data.part(start..n.min(start + most));
                 let m = rows.n_rows();
                 let mut loaded = evaluate::load(self.engine, self.mixture, &rows, self.precision)?;
                 self.evaluate(loaded.as_mut(), of(start, m), &mut see)

@@ -12,7 +12,7 @@ pub fn observed(x: ArrayView1<'_, f64>) -> Vec<usize> {
 }
 
 /// Inverse and logarithm of the determinant of a symmetric positive definite matrix, by elimination.
-fn inverse(a: &Array2<f64>) -> (Array2<f64>, f64) {
+pub(crate) fn inverse(a: &Array2<f64>) -> (Array2<f64>, f64) {
     let n = a.nrows();
     let (mut a, mut out, mut ln_det) = (a.clone(), Array2::eye(n), 0.0);
     for column in 0..n {

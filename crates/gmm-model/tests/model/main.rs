@@ -6,6 +6,7 @@ mod bad_numbers;
 mod bayes;
 mod closed_forms;
 mod conditional;
+mod deconvolution;
 mod draws;
 mod golden;
 mod labelled;

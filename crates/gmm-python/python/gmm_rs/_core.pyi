@@ -37,6 +37,7 @@ __all__ = [
     "first_moments",
     "fit",
     "fit_many",
+    "deconvolve",
     "impute",
     "labels",
     "linear",
@@ -70,6 +71,7 @@ __all__ = [
     "supervectors",
     "synthetic",
     "table",
+    "view_points",
     "to_onnx",
     "top_statistics",
     "tree",
@@ -273,6 +275,8 @@ def score(
 def impute(
     rows: _Rows, parameters: _Attributes, place: _Place, how: str, seed: int, draw: int
 ) -> NDArray[np.float64]: ...
+def deconvolve(rows: _Rows, parameters: _Attributes, place: _Place) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
+def view_points(measured: NDArray[np.float64], projections: NDArray[np.float64]) -> NDArray[np.float64]: ...
 def pooled(estimates: _Float, variances: _Float) -> dict[str, float]: ...
 def sample(
     parameters: _Attributes, n: int, seed: int, noise: str | None = None

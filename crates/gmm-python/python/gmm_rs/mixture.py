@@ -6,7 +6,7 @@ from numbers import Real
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from gmm_rs import _bridge, _inputs, _missing
+from gmm_rs import _bridge, _inputs, _measured, _missing
 from gmm_rs._base import Mixture
 from gmm_rs._bayesian import BayesianGaussianMixture
 from gmm_rs._beyond_sklearn import BeyondSklearn
@@ -15,7 +15,7 @@ from gmm_rs.exceptions import ParameterError
 __all__ = ["BayesianGaussianMixture", "GaussianMixture"]
 
 
-class GaussianMixture(BeyondSklearn, Mixture):
+class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
     """Gaussian mixture model, fitted by EM on a multi-core CPU or an NVIDIA GPU.
 
     Parameters, attributes and methods are those of :class:`sklearn.mixture.GaussianMixture`, and the same initial
@@ -316,7 +316,7 @@ class GaussianMixture(BeyondSklearn, Mixture):
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None):
+    def fit(self, X, y=None, sample_weight=None, *, noise=None, projection=None):
         """Estimate model parameters with the EM algorithm.
 
         Parameters
@@ -331,6 +331,16 @@ class GaussianMixture(BeyondSklearn, Mixture):
             Row weights: a row of weight 2 counts as two equal rows, a row of weight 0 is ignored, which also trains on
             a subset of the rows.
 
+        noise : array-like of shape (n, d) or (n, d, d), default=None
+            Measurement errors of the rows: standard deviations (not variances) of independent errors, or covariances.
+            The fit then finds the mixture of the true rows, without the errors (extreme deconvolution; Bovy, Hogg and
+            Roweis 2011), on the CPU. 0 is exact; with ``missing='em'`` values may be missing too. Not to be confused
+            with the parameter `noise`, a component of rows that belong to no other.
+
+        projection : array-like of shape (n, m, d), default=None
+            Projections ``R`` of the rows: `X`, of shape (n, m), then holds ``R @ v`` of true rows ``v`` of `d` values, and
+            `noise` is that of the m values; None is exact.
+
         Returns
         -------
         self : object
@@ -342,7 +352,7 @@ class GaussianMixture(BeyondSklearn, Mixture):
             If data or parameters are invalid (the message names row and column, or component), or if a covariance is
             singular (the message names component and column). All exception classes are in :mod:`gmm_rs.exceptions`.
         """
-        self._fit(X, y, sample_weight)
+        self._fit(X, y, sample_weight, noise, projection)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -380,7 +390,7 @@ class GaussianMixture(BeyondSklearn, Mixture):
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit_predict(self, X, y=None, sample_weight=None):
+    def fit_predict(self, X, y=None, sample_weight=None, *, noise=None, projection=None):
         """Fit the model and predict the component of each row.
 
         Parameters
@@ -394,19 +404,25 @@ class GaussianMixture(BeyondSklearn, Mixture):
         sample_weight : array-like of shape (n,), default=None
             Row weights, as for :meth:`fit`.
 
+        noise : array-like of shape (n, d) or (n, d, d), default=None
+            Measurement errors of the rows, as for :meth:`fit`.
+
+        projection : array-like of shape (n, m, d), default=None
+            Projections of the rows, as for :meth:`fit`.
+
         Returns
         -------
         labels : ndarray of shape (n,)
             Most probable component of each row.
         """
-        rows, left_out = self._fit(X, y, sample_weight)
+        rows, left_out = self._fit(X, y, sample_weight, noise, projection)
         if left_out:
             raise ParameterError("missing='drop' left rows out of the fit, so they have no label: use missing='em'")
         return _inputs.like(X, _bridge.labels(self, rows))
 
-    def _fit(self, X, y, sample_weight):
+    def _fit(self, X, y, sample_weight, noise=None, projection=None):
         with _missing.named(self):
-            rows = _inputs.rows(self, X, reset=True, ensure_min_samples=2)
+            rows = _measured.rows(self, X, noise, projection, reset=True, ensure_min_samples=2)
             weights, labels = _inputs.weights(sample_weight, rows), _bridge.labels_of(self, y, rows.shape[0])
             n = len(rows)
             if self.missing == "drop":
@@ -415,43 +431,7 @@ class GaussianMixture(BeyondSklearn, Mixture):
         _bridge.as_given(self, X)
         return rows, n - len(rows)
 
-    def score_samples(self, X):
-        """Compute the log density of each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            Rows.
-
-        Returns
-        -------
-        log_prob : ndarray of shape (n,)
-            Log density of each row; ``-inf`` if the density of every component underflows.
-        """
-        return self._evaluated(X, "log_densities")[0]
-
-    def score(self, X, y=None, sample_weight=None):
-        """Compute the mean log density of the rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n, d)
-            Rows.
-
-        y : Ignored
-            Not used, present for API consistency by convention.
-
-        sample_weight : array-like of shape (n,), default=None
-            Row weights of the mean.
-
-        Returns
-        -------
-        log_likelihood : float
-            Mean log density.
-        """
-        return self._mean_log_density(X, sample_weight)
-
-    def bic(self, X):
+    def bic(self, X, *, noise=None, projection=None):
         """Compute the Bayesian information criterion (BIC) on `X`; lower is better.
 
         Parameters
@@ -459,14 +439,20 @@ class GaussianMixture(BeyondSklearn, Mixture):
         X : array-like of shape (n, d)
             Rows.
 
+        noise : array-like of shape (n, d) or (n, d, d), default=None
+            Measurement errors of the rows, as for :meth:`fit`.
+
+        projection : array-like of shape (n, m, d), default=None
+            Projections of the rows, as for :meth:`fit`.
+
         Returns
         -------
         bic : float
         """
-        n, log_likelihood = _bridge.rows_and_log_likelihood(self, X)
+        n, log_likelihood = _measured.rows_and_log_likelihood(self, X, noise, projection)
         return -2 * log_likelihood + self._n_parameters() * math.log(n)
 
-    def aic(self, X):
+    def aic(self, X, *, noise=None, projection=None):
         """Compute the Akaike information criterion (AIC) on `X`; lower is better.
 
         Parameters
@@ -474,11 +460,17 @@ class GaussianMixture(BeyondSklearn, Mixture):
         X : array-like of shape (n, d)
             Rows.
 
+        noise : array-like of shape (n, d) or (n, d, d), default=None
+            Measurement errors of the rows, as for :meth:`fit`.
+
+        projection : array-like of shape (n, m, d), default=None
+            Projections of the rows, as for :meth:`fit`.
+
         Returns
         -------
         aic : float
         """
-        _, log_likelihood = _bridge.rows_and_log_likelihood(self, X)
+        _, log_likelihood = _measured.rows_and_log_likelihood(self, X, noise, projection)
         return -2 * log_likelihood + 2 * self._n_parameters()
 
     def _n_parameters(self):

@@ -1,6 +1,6 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -101,21 +101,90 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         noise_volume: float | None = None,
         missing: Literal["error", "em", "drop"] = "error",
     ) -> None: ...
-    def fit(self, X: ArrayLike | _Table, y: object = None, sample_weight: ArrayLike | None = None) -> Self: ...
+    def fit(
+        self,
+        X: ArrayLike | _Table,
+        y: object = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        noise: ArrayLike | None = None,
+        projection: ArrayLike | None = None,
+    ) -> Self: ...
     def partial_fit(self, X: ArrayLike | _Table, y: object = None, sample_weight: ArrayLike | None = None) -> Self: ...
     def fit_predict(
-        self, X: ArrayLike | _Table, y: object = None, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike | _Table,
+        y: object = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        noise: ArrayLike | None = None,
+        projection: ArrayLike | None = None,
     ) -> NDArray[np.int64]: ...
-    def predict(self, X: ArrayLike | _Table) -> NDArray[np.int64]: ...
-    def predict_proba(self, X: ArrayLike | _Table) -> _Float: ...
-    def score_samples(self, X: ArrayLike | _Table) -> _Float: ...
-    def score(self, X: ArrayLike | _Table, y: object = None, sample_weight: ArrayLike | None = None) -> float: ...
+    def predict(
+        self, X: ArrayLike | _Table, *, noise: ArrayLike | None = None, projection: ArrayLike | None = None
+    ) -> NDArray[np.int64]: ...
+    def predict_proba(
+        self, X: ArrayLike | _Table, *, noise: ArrayLike | None = None, projection: ArrayLike | None = None
+    ) -> _Float: ...
+    def score_samples(
+        self, X: ArrayLike | _Table, *, noise: ArrayLike | None = None, projection: ArrayLike | None = None
+    ) -> _Float: ...
+    def score(
+        self,
+        X: ArrayLike | _Table,
+        y: object = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        noise: ArrayLike | None = None,
+        projection: ArrayLike | None = None,
+    ) -> float: ...
+    @overload
+    def deconvolve(
+        self,
+        X: ArrayLike | _Table,
+        noise: ArrayLike | None,
+        projection: ArrayLike | None = None,
+        *,
+        return_cov: Literal[False] = False,
+    ) -> NDArray[np.float64]: ...
+    @overload
+    def deconvolve(
+        self,
+        X: ArrayLike | _Table,
+        noise: ArrayLike | None,
+        projection: ArrayLike | None = None,
+        *,
+        return_cov: Literal[True],
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
     def sample(self, n_samples: int = 1) -> tuple[NDArray[np.float64], NDArray[np.int64]]: ...
-    def bic(self, X: ArrayLike | _Table) -> float: ...
-    def aic(self, X: ArrayLike | _Table) -> float: ...
-    def set_fit_request(self, *, sample_weight: bool | str | None = ...) -> Self: ...
+    def bic(
+        self, X: ArrayLike | _Table, *, noise: ArrayLike | None = None, projection: ArrayLike | None = None
+    ) -> float: ...
+    def aic(
+        self, X: ArrayLike | _Table, *, noise: ArrayLike | None = None, projection: ArrayLike | None = None
+    ) -> float: ...
+    def set_fit_request(
+        self,
+        *,
+        noise: bool | str | None = ...,
+        projection: bool | str | None = ...,
+        sample_weight: bool | str | None = ...,
+    ) -> Self: ...
+    def set_predict_request(self, *, noise: bool | str | None = ..., projection: bool | str | None = ...) -> Self: ...
+    def set_predict_proba_request(
+        self, *, noise: bool | str | None = ..., projection: bool | str | None = ...
+    ) -> Self: ...
     def set_partial_fit_request(self, *, sample_weight: bool | str | None = ...) -> Self: ...
-    def set_score_request(self, *, sample_weight: bool | str | None = ...) -> Self: ...
+    def set_score_samples_request(
+        self, *, noise: bool | str | None = ..., projection: bool | str | None = ...
+    ) -> Self: ...
+    def set_score_request(
+        self,
+        *,
+        noise: bool | str | None = ...,
+        projection: bool | str | None = ...,
+        sample_weight: bool | str | None = ...,
+    ) -> Self: ...
     def impute(
         self, X: ArrayLike | _Table, how: Literal["mean", "mode", "draw"] = "mean", n_draws: int | None = None
     ) -> NDArray[np.float64]: ...

@@ -1,0 +1,117 @@
+"""Extreme deconvolution against astroML's XDGMM, pyGMMis and NumPy; the answers are compared before they are timed.
+
+Usage: python benches/peers/deconvolution.py [--rows 20000] [--columns 6] [--components 16] [--iterations 5] [--turns 3]
+
+All programs start from the same mixture and make the same number of iterations of EM over the same rows with independent errors;
+NumPy runs the formulas of Bovy, Hogg and Roweis (2011) over all rows of a component at once. Programs that are not installed are
+left out: `pip install astroML pygmmis`. It needs this package.
+"""
+
+import argparse
+import time
+import warnings
+
+import numpy as np
+
+from gmm_rs.mixture import GaussianMixture
+
+# A few rounding errors of single sums, over the iterations.
+TOLERANCE = 1e-6
+
+
+def rows(n, d, k, seed=0):
+    """Noisy rows, the deviations of their errors, and a start."""
+    rng = np.random.default_rng(seed)
+    means = 4.0 * rng.normal(size=(k, d))
+    truth = means[rng.integers(k, size=n)] + rng.normal(size=(n, d))
+    noise = rng.uniform(0.0, 2.0, size=(n, d))
+    start = (np.full(k, 1.0 / k), means + rng.normal(size=(k, d)), np.tile(2.0 * np.eye(d), (k, 1, 1)))
+    return truth + noise * rng.normal(size=(n, d)), noise, start
+
+
+def in_numpy(X, noise, start, iterations):
+    weights, means, covariances = (array.copy() for array in start)
+    d = X.shape[1]
+    S = np.einsum("ij,jk->ijk", noise**2, np.eye(d))
+    for _ in range(iterations):
+        log, b, B = [], [], []
+        for weight, mean, V in zip(weights, means, covariances):
+            T, z = V + S, X - mean
+            gain = np.linalg.solve(T, np.broadcast_to(V, T.shape)).swapaxes(1, 2)
+            solved = np.linalg.solve(T, z[:, :, None])[:, :, 0]
+            log.append(np.log(weight) - 0.5 * (np.linalg.slogdet(2 * np.pi * T)[1] + (z * solved).sum(1)))
+            b.append(mean + (gain @ z[:, :, None])[:, :, 0])
+            B.append(V - gain @ V)
+        log = np.array(log)
+        r = np.exp(log - np.logaddexp.reduce(log, axis=0))
+        weights = r.sum(1) / len(X)
+        for c in range(len(weights)):
+            means[c] = r[c] @ b[c] / r[c].sum()
+            z = b[c] - means[c]
+            covariances[c] = (np.einsum("i,ij,ik->jk", r[c], z, z) + np.einsum("i,ijk->jk", r[c], B[c])) / r[c].sum()
+    return weights, means, covariances
+
+
+def in_gmm_rs(X, noise, start, iterations):
+    weights, means, covariances = start
+    model = GaussianMixture(
+        len(weights), device="cpu", tol=0.0, max_iter=iterations, reg_covar=0.0,
+        weights_init=weights, means_init=means, precisions_init=np.linalg.inv(covariances),
+    )  # fmt: skip
+    model.fit(X, noise=noise)
+    return model.weights_, model.means_, model.covariances_
+
+
+def in_astroml(X, noise, start, iterations):
+    from astroML.density_estimation import XDGMM
+
+    model = XDGMM(len(start[0]), max_iter=iterations, tol=-np.inf)
+    model.alpha, model.mu, model.V = (array.copy() for array in start)
+    S = np.einsum("ij,jk->ijk", noise**2, np.eye(X.shape[1]))
+    for _ in range(iterations):
+        model._EMstep(X, S)
+    return model.alpha, model.mu, model.V
+
+
+def in_pygmmis(X, noise, start, iterations):
+    import pygmmis
+
+    model = pygmmis.GMM(K=len(start[0]), D=X.shape[1])
+    model.amp[:], model.mean[:], model.covar[:] = start
+    S = np.einsum("ij,jk->ijk", noise**2, np.eye(X.shape[1]))
+    pygmmis.fit(model, X, covar=S, init_method="none", tol=0.0, maxiter=iterations, cutoff=None)
+    return model.amp, model.mean, model.covar
+
+
+def difference(found, wanted):
+    return max(float(np.abs(a - b).max()) for a, b in zip(found, wanted, strict=True))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    for name, value in (("rows", 20000), ("columns", 6), ("components", 16), ("iterations", 5), ("turns", 3)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    asked = parser.parse_args()
+    # So few iterations do not converge.
+    warnings.simplefilter("ignore")
+    X, noise, start = rows(asked.rows, asked.columns, asked.components)
+    wanted = in_gmm_rs(X, noise, start, asked.iterations)
+    print(f"{asked.rows} x {asked.columns}, K = {asked.components} full, {asked.iterations} iterations, float64")
+    for run in (in_gmm_rs, in_numpy, in_astroml, in_pygmmis):
+        name = run.__name__.removeprefix("in_")
+        try:
+            error = difference(run(X, noise, start, asked.iterations), wanted)
+        except ImportError as why:
+            print(f"{name:8} left out: {why}")
+            continue
+        times = []
+        for _ in range(asked.turns):
+            began = time.perf_counter()
+            run(X, noise, start, asked.iterations)
+            times.append(time.perf_counter() - began)
+        verdict = "" if error < TOLERANCE else "  ANOTHER ANSWER"
+        print(f"{name:8} {1e3 * min(times) / asked.iterations:9.2f} ms an iteration, difference {error:.1e}{verdict}")
+
+
+if __name__ == "__main__":
+    main()
