@@ -26,7 +26,7 @@ type Row = [[f64; 2]; 3];
 fn rows() -> Vec<Row> {
     let random = &mut Random(7);
     let one = |i: usize| {
-        let centre = if i % 3 == 0 { [0.0, 0.0] } else { [4.0, 2.0] };
+        let centre = if i.is_multiple_of(3) { [0.0, 0.0] } else { [4.0, 2.0] };
         let truth = centre.map(|c| c + 0.5 * random.normal());
         let deviations = [0, 1].map(|_| 3.0 * random.uniform() * random.uniform());
         let noisy = [0, 1].map(|j| truth[j] + deviations[j] * random.normal());

@@ -34,6 +34,18 @@ pub(crate) struct ManyFits {
     fits: Vec<Option<Fit>>,
 }
 
+impl Drop for ManyFits {
+    /// On another thread: a hundred thousand fits have two million allocations.
+    fn drop(&mut self) {
+        const MANY: usize = 1000;
+        if self.fits.len() >= MANY {
+            let fits = std::mem::take(&mut self.fits);
+            // If no thread can be had, the closure is dropped here.
+            let _ = std::thread::Builder::new().spawn(move || drop(fits));
+        }
+    }
+}
+
 #[pymethods]
 impl ManyFits {
     /// The result of one fit, as returned by `fit`; `None` if it failed.
