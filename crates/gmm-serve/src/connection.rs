@@ -160,7 +160,7 @@ async fn answer(app: Arc<App>, mut router: Router, request: Request<Incoming>) -
             "method": method.as_str(), "path": path, "status": status, "seconds": elapsed, "trace_id": trace.id(),
         });
         app.log.info("request", fields);
-    } else if status >= 500 {
+    } else if status >= 500 && !app.is_draining.load(Ordering::Relaxed) {
         app.log.error("a request failed", json!({"status": status, "trace_id": trace.id()}));
     }
     response

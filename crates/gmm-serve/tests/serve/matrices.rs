@@ -97,8 +97,8 @@ fn what_does_not_fit_the_matrix_is_refused() {
     let server = serve_with(&model(), with_matrix);
     let search = |body: Value| server.post("/search", &body.to_string());
     search(json!({"row": [1, 2]})).refused(400, &["row 0 has 2 values, and the matrix 7 columns"]);
-    search(json!({"row": [0; SIDE], "count": 8})).refused(400, &["count", "at most 7"]);
-    search(json!({"matrix": "two", "row": [0; SIDE]})).refused(400, &["'two' is a model: see /score"]);
+    search(json!({"row": vec![0; SIDE], "count": 8})).refused(400, &["count", "at most 7"]);
+    search(json!({"matrix": "two", "row": vec![0; SIDE]})).refused(400, &["'two' is a model: see /score"]);
     server.post("/score", r#"{"model": "pages", "row": [1]}"#).refused(400, &["'pages' is a matrix: see /search"]);
     server.get("/models/pages").refused(404, &["'pages' is a matrix"]);
     let body = json!({"inputs": [{"name": "questions", "shape": [1, 2], "datatype": "FP64", "data": [1, 2]}]});
