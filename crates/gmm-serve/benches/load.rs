@@ -129,7 +129,7 @@ async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> (usize, usize) 
         let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
         let head = std::str::from_utf8(&buffer[..end]).expect("a head in ASCII");
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-        let length = head.split("content-length: ").nth(1).expect("a length").lines().next().expect("a line");
+        let length = head.split("\r\ncontent-length: ").nth(1).expect("a length").lines().next().expect("a line");
         let (head, length) = (end + 4, length.parse::<usize>().expect("a number"));
         while buffer.len() < head + length {
             assert!(stream.read_buf(buffer).await.expect("an answer") > 0, "the server closed the connection");

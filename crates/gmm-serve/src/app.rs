@@ -25,7 +25,10 @@ impl App {
     /// Whether a request to this path may be answered: health and the page need no token, since neither has data.
     pub(crate) fn is_allowed(&self, path: &str, headers: &HeaderMap) -> bool {
         let Some(token) = &self.token else { return true };
-        if path.starts_with("/v2/health/") || path == "/" {
+        let health = ["/v2/health/live", "/v2/health/ready"];
+        let of_grpc = ["ServerLive", "ServerReady"];
+        let method = path.strip_prefix("/inference.GRPCInferenceService/");
+        if health.contains(&path) || method.is_some_and(|method| of_grpc.contains(&method)) || path == "/" {
             return true;
         }
         let given = headers.get(AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::{CONNECTION, WWW_AUTHENTICATE};
-use axum::http::{HeaderName, HeaderValue, Request, StatusCode};
+use axum::http::{HeaderName, HeaderValue, Request, StatusCode, Version};
 use axum::response::{IntoResponse, Response};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,11 +21,19 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
-use crate::Refusal;
 use crate::app::App;
 use crate::trace::Trace;
+use crate::{Refusal, grpc};
+
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
 
 const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// Requests of a connection of HTTP/2 at a time.
+const STREAMS: u32 = 256;
+
+/// Bytes that a request of HTTP/2 may send ahead: the default of 64 KiB makes a body of a megabyte wait 16 times.
+const WINDOW: u32 = 1 << 20;
 
 /// How far the server has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,11 +96,15 @@ fn begin(stream: TcpStream, context: &Context) {
         // Small answers must not wait for an acknowledgement.
         let _unsupported = stream.set_nodelay(true);
         match context.tls.clone() {
-            None => serve(stream, &context).await,
+            None => {
+                if let Some(is_http2) = greeting(&stream, context.app.limits.time).await {
+                    serve(stream, is_http2, &context).await;
+                }
+            }
             Some(tls) => {
-                let greeting = tokio::time::timeout(context.app.limits.time, tls.accept(stream)).await;
-                if let Ok(Ok(stream)) = greeting {
-                    serve(stream, &context).await;
+                if let Ok(Ok(stream)) = tokio::time::timeout(context.app.limits.time, tls.accept(stream)).await {
+                    let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                    serve(stream, is_http2, &context).await;
                 }
             }
         }
@@ -100,25 +112,58 @@ fn begin(stream: TcpStream, context: &Context) {
     });
 }
 
-/// Answers the requests of a connection, one after another.
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, context: &Context) {
-    let service = service_fn(|request: Request<Incoming>| {
-        let (app, router) = (context.app.clone(), context.router.clone());
+/// Whether the client speaks HTTP/2, whose preface begins with `PRI`. None if it sends nothing in time.
+async fn greeting(stream: &TcpStream, time: Duration) -> Option<bool> {
+    const PREFACE: &[u8] = b"PRI";
+    let first = async {
+        let mut bytes = [0; PREFACE.len()];
+        loop {
+            match stream.peek(&mut bytes).await {
+                Ok(0) | Err(_) => return None,
+                Ok(n) if n < PREFACE.len() && PREFACE.starts_with(&bytes[..n]) => {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                Ok(n) => return Some(&bytes[..n] == PREFACE),
+            }
+        }
+    };
+    tokio::time::timeout(time, first).await.ok().flatten()
+}
+
+/// Answers the requests of a connection.
+async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, is_http2: bool, context: &Context) {
+    let (app, router) = (context.app.clone(), context.router.clone());
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (app, router) = (app.clone(), router.clone());
         async move { Ok::<_, Infallible>(answer(app, router, request).await) }
     });
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(context.app.limits.time).max_headers(64);
-    let connection = builder.serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
+    let time = context.app.limits.time;
     let mut phase = context.phase.clone();
     let is_closing = async move { drop(phase.wait_for(|phase| *phase >= Phase::Closing).await) };
-    tokio::select! {
-        // An error is that of a client that has gone, or of a request that is no HTTP: hyper has answered the latter.
-        _ended = connection.as_mut() => {}
-        () = is_closing => {
-            connection.as_mut().graceful_shutdown();
-            let _ended = connection.await;
-        }
+    let stream = TokioIo::new(stream);
+    /// Runs a connection, and lets it end when the server does. An error is that of a client that has gone, or of a request
+    /// that is no HTTP: hyper has answered the latter.
+    macro_rules! run {
+        ($connection:expr) => {{
+            let mut connection = std::pin::pin!($connection);
+            tokio::select! {
+                _ended = connection.as_mut() => {}
+                () = is_closing => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ended = connection.await;
+                }
+            }
+        }};
+    }
+    if is_http2 {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        builder.timer(TokioTimer::new()).keep_alive_interval(Some(time)).max_concurrent_streams(STREAMS);
+        builder.initial_stream_window_size(WINDOW).initial_connection_window_size(4 * WINDOW);
+        run!(builder.serve_connection(stream, service));
+    } else {
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(time).max_headers(64);
+        run!(builder.serve_connection(stream, service));
     }
 }
 
@@ -128,21 +173,28 @@ async fn answer(app: Arc<App>, mut router: Router, request: Request<Incoming>) -
     let trace = Trace::of(request.headers().get(TRACE_PARENT).map(HeaderValue::as_bytes));
     let is_logged = app.log.has_requests();
     let about = is_logged.then(|| (request.method().clone(), request.uri().path().to_owned()));
+    let (is_grpc, is_http2) = (grpc::is_grpc(request.headers()), request.version() == Version::HTTP_2);
+    let refused = |refusal: Refusal| match is_grpc {
+        true => grpc::refusal(refusal),
+        false => refusal.into_response(),
+    };
     let mut response = if app.is_allowed(request.uri().path(), request.headers()) {
         match tokio::time::timeout(app.limits.time, router.call(request)).await {
             Ok(Ok(response)) => response,
             Err(_) => {
                 let limit = app.limits.time.as_secs_f64();
                 let message = format!("not complete within {limit} s: send the body faster, or fewer rows");
-                let mut response = Refusal::new(StatusCode::REQUEST_TIMEOUT, message).into_response();
-                // The rest of the body may still come.
-                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                let mut response = refused(Refusal::new(StatusCode::REQUEST_TIMEOUT, message));
+                if !is_http2 {
+                    // The rest of the body may still come.
+                    response.headers_mut().insert(CONNECTION, CLOSE);
+                }
                 response
             }
         }
     } else {
-        let refusal = Refusal::new(StatusCode::UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN");
-        let mut response = refusal.into_response();
+        let message = "a token is needed: Authorization: Bearer TOKEN";
+        let mut response = refused(Refusal::new(StatusCode::UNAUTHORIZED, message));
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         response
     };
@@ -150,8 +202,9 @@ async fn answer(app: Arc<App>, mut router: Router, request: Request<Incoming>) -
     if let Ok(value) = HeaderValue::from_maybe_shared(bytes::Bytes::from(trace.header())) {
         headers.insert(TRACE_PARENT, value);
     }
-    if app.is_draining.load(Ordering::Relaxed) {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    // HTTP/2 has no such header; its connections are told when they close.
+    if app.is_draining.load(Ordering::Relaxed) && !is_http2 {
+        headers.insert(CONNECTION, CLOSE);
     }
     let (status, elapsed) = (response.status().as_u16(), started.elapsed().as_secs_f64());
     app.metrics.count(status, elapsed);

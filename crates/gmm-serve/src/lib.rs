@@ -41,6 +41,7 @@ mod app;
 mod batch;
 mod connection;
 mod error;
+mod grpc;
 mod infer;
 mod limits;
 mod log;

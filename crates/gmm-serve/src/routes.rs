@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::app::App;
 use crate::registry::Served;
-use crate::{Refusal, infer, meta, plain, tensor};
+use crate::{Refusal, grpc, infer, meta, plain, tensor};
 
 /// The length of the JSON before bytes of tensors, in requests and in answers.
 const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
@@ -48,6 +48,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route(with_version, get(metadata_of_version))
         .route(&at("/ready"), get(version_ready))
         .route(&at("/infer"), post(infer_version))
+        .merge(grpc::routes())
         .fallback(|| async { Refusal::unknown("no such address: see /openapi.json for all") })
         .method_not_allowed_fallback(|| async {
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "the address has no such method: see /openapi.json")

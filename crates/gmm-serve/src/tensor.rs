@@ -6,7 +6,7 @@
 mod read;
 mod write;
 
-pub(crate) use read::{Numbers, Request, Tensor, parse};
+pub(crate) use read::{Numbers, Request, Tensor, checked, parse};
 pub(crate) use write::{Answer, Values, array, number, text};
 
 /// Types of tensors that hold numbers.

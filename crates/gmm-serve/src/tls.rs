@@ -27,6 +27,6 @@ pub(crate) fn acceptor(certificates: &Path, key: &Path) -> Result<TlsAcceptor, S
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key));
     let mut config = config.map_err(|e| in_file(certificates, e.to_string()))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }

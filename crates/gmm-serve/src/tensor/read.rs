@@ -58,7 +58,7 @@ struct RawParameters {
 struct RawInput<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
-    shape: Vec<u64>,
+    shape: Vec<i64>,
     #[serde(borrow)]
     datatype: Cow<'a, str>,
     #[serde(default)]
@@ -116,17 +116,27 @@ pub(crate) fn parse(body: &Bytes, json: Option<usize>) -> Result<Request, Refusa
     })
 }
 
+/// The type of a tensor and its number of elements.
+///
+/// # Errors
+/// 400 if the type has no numbers, or the shape is negative or too large.
+pub(crate) fn checked(name: &str, datatype: &str, shape: &[i64]) -> Result<(Datatype, usize), Refusal> {
+    let named = |why: String| Refusal::bad(format!("input '{}': {why}", gmm_model::shown(name)));
+    let Some(found) = Datatype::of(datatype) else {
+        let all = Datatype::ALL.map(|(name, _)| name).join(", ");
+        let datatype = gmm_model::shown(datatype).into_owned();
+        return Err(named(format!("datatype '{datatype}' is not one of {all}")));
+    };
+    let side = |side: i64| usize::try_from(side).ok();
+    let size = shape.iter().try_fold(1usize, |all, &one| all.checked_mul(side(one)?));
+    Ok((found, size.ok_or_else(|| named(format!("shape {shape:?} is negative or too large")))?))
+}
+
 /// The tensor, of the data in JSON or of the next bytes of `rest`.
 fn tensor(input: RawInput<'_>, rest: &mut &[u8]) -> Result<Tensor, Refusal> {
     let RawInput { name, shape, datatype, parameters, data } = input;
     let named = |why: String| Refusal::bad(format!("input '{}': {why}", gmm_model::shown(&name)));
-    let Some(datatype) = Datatype::of(&datatype) else {
-        let all = Datatype::ALL.map(|(name, _)| name).join(", ");
-        let found = gmm_model::shown(&datatype).into_owned();
-        return Err(named(format!("datatype '{found}' is not one of {all}")));
-    };
-    let size = shape.iter().try_fold(1u64, |all, side| all.checked_mul(*side)).and_then(|n| usize::try_from(n).ok());
-    let size = size.ok_or_else(|| named(format!("shape {shape:?} is too large")))?;
+    let (datatype, size) = checked(&name, &datatype, &shape)?;
     let values = match (data, parameters.binary_data_size) {
         (Some(Numbers(values)), None) => values,
         (None, Some(length)) => {
