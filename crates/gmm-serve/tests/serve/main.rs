@@ -3,9 +3,11 @@
 mod batching;
 mod client;
 mod fuzzed;
+mod grpc;
 mod inference;
 mod limits;
 mod matrices;
 mod protocol;
 mod reloading;
 mod stopping;
+mod tls;

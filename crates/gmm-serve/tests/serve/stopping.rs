@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::client::{INFER, infer_body, model, request, serve, serve_with};
+use crate::client::{INFER, infer_body, model, request, serve_with};
 
 #[test]
 fn a_request_in_flight_is_answered_after_the_stop() {
@@ -67,7 +67,7 @@ fn a_stopping_server_is_not_ready_and_then_refuses_connections() {
 
 #[test]
 fn an_idle_connection_does_not_hold_the_server_up() {
-    let server = serve();
+    let server = serve_with(&model(), |options, _| options.grace = Duration::from_secs(1));
     let mut idle = server.connect();
     assert_eq!(idle.send("GET", "/v2", &[], b"").status, 200);
     let mut half = server.connect();
