@@ -125,7 +125,7 @@ pub(crate) async fn infer(
             limits.check_rows(q)?;
             let questions =
                 ArrayView2::from_shape((q, k), &values).map_err(|e| Refusal::fault(e.to_string()))?.to_owned();
-            let count = request.count.unwrap_or(COUNT).min(if request.count.is_some() { usize::MAX } else { matrix.dim().0 });
+            let count = request.count.unwrap_or_else(|| COUNT.min(matrix.dim().0));
             tokio::task::block_in_place(|| products(matrix, questions.view(), count, outputs, limits, sink))
         }
     }
