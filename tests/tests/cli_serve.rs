@@ -170,7 +170,7 @@ fn what_cannot_be_served_is_refused_in_one_line() {
     refuses("bad.json", 3, &["bad.json"]);
     refuses("faithful.json other/faithful.json", 6, &["other/faithful.json"]);
     refuses("faithful.json faithful=faithful.json", 2, &["two files are 'faithful', version 1", "NAME:VERSION=FILE"]);
-    refuses("faithful.json --matrix faithful.json", 2, &["--matrix"]);
+    refuses("--matrix faithful.json", 2, &["unknown file type 'json'"]);
     refuses("a:0=faithful.json", 2, &["version", "from 1"]);
     refuses("a/b=faithful.json", 2, &["name 'a/b'"]);
     refuses("faithful.json --batch-delay 5", 2, &["--batch-delay", "200us"]);

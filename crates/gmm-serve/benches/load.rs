@@ -2,7 +2,8 @@
 //!
 //! Single rows of 13 columns over 64 connections, in JSON and in binary form, and batches of 10,000 rows beside the engine
 //! alone, for a mixture of 8 components with full covariances. Clients and server share the machine's cores. Answers are
-//! compared with the engine's before anything is timed.
+//! compared with the engine's before anything is timed. With an address (`cargo bench -p gmm-serve -- 127.0.0.1:8000`) the same
+//! JSON goes to the server there, such as that of `benches/peers/serve_sklearn.py`, and its answers are not compared.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,6 +25,10 @@ const TIME: Duration = Duration::from_secs(5);
 
 fn main() {
     let (mixture, rows) = workload();
+    // Cargo passes options of its own.
+    if let Some(peer) = std::env::args().skip(1).find_map(|argument| argument.parse().ok()) {
+        return report("peer, JSON, one row", 1, &run(peer, CONNECTIONS, &[json_request(&rows, 0, 1)]));
+    }
     let folder = std::env::temp_dir().join(format!("gmm-serve-load-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let path = folder.join("load.json");
@@ -129,7 +134,8 @@ async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> (usize, usize) 
         let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
         let head = std::str::from_utf8(&buffer[..end]).expect("a head in ASCII");
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-        let length = head.split("\r\ncontent-length: ").nth(1).expect("a length").lines().next().expect("a line");
+        let lower = head.to_ascii_lowercase();
+        let length = lower.split("\r\ncontent-length: ").nth(1).expect("a length").lines().next().expect("a line");
         let (head, length) = (end + 4, length.parse::<usize>().expect("a number"));
         while buffer.len() < head + length {
             assert!(stream.read_buf(buffer).await.expect("an answer") > 0, "the server closed the connection");

@@ -22,6 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
 use crate::app::App;
+use crate::patience::Patient;
 use crate::trace::Trace;
 use crate::{Refusal, grpc};
 
@@ -140,9 +141,9 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, is_
     let time = context.app.limits.time;
     let mut phase = context.phase.clone();
     let is_closing = async move { drop(phase.wait_for(|phase| *phase >= Phase::Closing).await) };
-    let stream = TokioIo::new(stream);
-    /// Runs a connection, and lets it end when the server does. An error is that of a client that has gone, or of a request
-    /// that is no HTTP: hyper has answered the latter.
+    let stream = TokioIo::new(Patient::new(stream, time));
+    // Runs a connection, and lets it end when the server does. An error is that of a client that has gone or does not read, or
+    // of a request that is no HTTP: hyper has answered the latter.
     macro_rules! run {
         ($connection:expr) => {{
             let mut connection = std::pin::pin!($connection);

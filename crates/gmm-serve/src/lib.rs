@@ -49,6 +49,7 @@ mod matrix;
 mod meta;
 mod metrics;
 mod model;
+mod patience;
 mod plain;
 mod registry;
 mod routes;

@@ -137,3 +137,34 @@ fn the_stated_length_of_json_is_checked() {
         server.connect().send("POST", INFER, &[("inference-header-content-length", &body.len().to_string())], more.as_bytes());
     answer.refused(400, &["2 bytes follow the last binary input"]);
 }
+
+#[test]
+fn a_client_that_does_not_read_its_answer_is_left() {
+    const ROWS: usize = 400_000;
+    let server = serve_with(&model(), |options, _| options.limits.time = Duration::from_secs(4));
+    let input = serde_json::json!({
+        "name": "rows", "shape": [ROWS, 2], "datatype": "BOOL", "parameters": {"binary_data_size": 2 * ROWS},
+    });
+    let outputs = ["responsibilities", "conditional_mean", "log_density"].map(|name| serde_json::json!({"name": name}));
+    let head = serde_json::json!({
+        "inputs": [input], "outputs": outputs, "parameters": {"binary_data_output": true},
+    });
+    let head = head.to_string();
+    // The answer, 16 MB, is more than the buffers of the system hold.
+    let body = [head.as_bytes(), &vec![1; 2 * ROWS]].concat();
+    let mut client = server.connect();
+    client.write(&request("POST", INFER, &[("inference-header-content-length", &head.len().to_string())], &body));
+    let open = || {
+        let text = server.get("/metrics").text();
+        let line = text.lines().find_map(|line| line.strip_prefix("gmm_connections "));
+        line.expect("a number").parse::<usize>().expect("a number")
+    };
+    let started = Instant::now();
+    // The connection that asks is open too.
+    while open() > 1 {
+        assert!(started.elapsed() < Duration::from_secs(60), "the connection stays open");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // If the whole answer is there, the server did not leave the client but was done.
+    assert!(client.answer().is_none(), "the whole answer arrived");
+}
