@@ -34,7 +34,8 @@ fn main() {
     let path = folder.join("load.json");
     gmm_data::write_model(&path, &mixture.clone().into()).expect("a model file");
     let engine = Arc::new(CpuEngine::new(0).expect("threads"));
-    let options = ServeOptions::new(vec![format!("load={}", path.display()).parse().expect("a source")], engine.clone());
+    let options =
+        ServeOptions::new(vec![format!("load={}", path.display()).parse().expect("a source")], engine.clone());
     let server = Server::bind(options).expect("a server");
     let (address, stopper) = (server.address(), server.stopper());
     let serving = std::thread::spawn(move || server.run());
@@ -86,10 +87,8 @@ fn engine_alone(engine: &dyn Engine, mixture: &Mixture, rows: &Array2<f64>) -> (
 }
 
 fn request(headers: &str, body: &[u8]) -> Vec<u8> {
-    let head = format!(
-        "POST /v2/models/load/infer HTTP/1.1\r\nhost: load\r\n{headers}content-length: {}\r\n\r\n",
-        body.len()
-    );
+    let head =
+        format!("POST /v2/models/load/infer HTTP/1.1\r\nhost: load\r\n{headers}content-length: {}\r\n\r\n", body.len());
     [head.as_bytes(), body].concat()
 }
 
@@ -101,8 +100,7 @@ fn json_request(rows: &Array2<f64>, first: usize, n: usize) -> Vec<u8> {
 }
 
 fn binary_request(rows: &Array2<f64>, first: usize, n: usize) -> Vec<u8> {
-    let data: Vec<u8> =
-        rows.slice(ndarray::s![first..first + n, ..]).iter().flat_map(|v| v.to_le_bytes()).collect();
+    let data: Vec<u8> = rows.slice(ndarray::s![first..first + n, ..]).iter().flat_map(|v| v.to_le_bytes()).collect();
     let size = json!({"binary_data_size": data.len()});
     let input = json!({"name": "rows", "shape": [n, COLUMNS], "datatype": "FP64", "parameters": size});
     let outputs = json!([{"name": "label"}, {"name": "log_density"}]);

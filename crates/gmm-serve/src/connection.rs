@@ -96,14 +96,26 @@ fn begin(stream: TcpStream, context: &Context) {
     tokio::spawn(async move {
         // Small answers must not wait for an acknowledgement.
         let _unsupported = stream.set_nodelay(true);
+        let mut phase = context.phase.clone();
+        let is_closing = async move { drop(phase.wait_for(|phase| *phase >= Phase::Closing).await) };
+        let time = context.app.limits.time;
         match context.tls.clone() {
             None => {
-                if let Some(is_http2) = greeting(&stream, context.app.limits.time).await {
+                // A client that has not begun a request does not hold up the end of the server.
+                let is_http2 = tokio::select! {
+                    is_http2 = greeting(&stream, time) => is_http2,
+                    () = is_closing => None,
+                };
+                if let Some(is_http2) = is_http2 {
                     serve(stream, is_http2, &context).await;
                 }
             }
             Some(tls) => {
-                if let Ok(Ok(stream)) = tokio::time::timeout(context.app.limits.time, tls.accept(stream)).await {
+                let stream = tokio::select! {
+                    stream = tokio::time::timeout(time, tls.accept(stream)) => stream.ok().and_then(Result::ok),
+                    () = is_closing => None,
+                };
+                if let Some(stream) = stream {
                     let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                     serve(stream, is_http2, &context).await;
                 }
@@ -113,12 +125,15 @@ fn begin(stream: TcpStream, context: &Context) {
     });
 }
 
-/// Whether the client speaks HTTP/2, whose preface begins with `PRI`. None if it sends nothing in time.
+/// Whether the client speaks HTTP/2, whose preface begins with `PRI`. None if it sends nothing in time, or ends.
 async fn greeting(stream: &TcpStream, time: Duration) -> Option<bool> {
     const PREFACE: &[u8] = b"PRI";
+    /// Milliseconds for the rest of the preface, which clients send whole. The first bytes hide the end of the stream, so
+    /// that HTTP/1 must take over.
+    const TRIES: usize = 100;
     let first = async {
         let mut bytes = [0; PREFACE.len()];
-        loop {
+        for _ in 0..TRIES {
             match stream.peek(&mut bytes).await {
                 Ok(0) | Err(_) => return None,
                 Ok(n) if n < PREFACE.len() && PREFACE.starts_with(&bytes[..n]) => {
@@ -127,6 +142,7 @@ async fn greeting(stream: &TcpStream, time: Duration) -> Option<bool> {
                 Ok(n) => return Some(&bytes[..n] == PREFACE),
             }
         }
+        Some(false)
     };
     tokio::time::timeout(time, first).await.ok().flatten()
 }

@@ -130,7 +130,8 @@ async fn model_metadata(app: Arc<App>, request: ModelRequest) -> Result<ModelMet
     let slot = app.models.find(&request.name, given(&request.version))?;
     let ModelMeta { platform, inputs, outputs } = meta::of(&slot.served());
     let tensors = |all: Vec<TensorMeta>| -> Vec<TensorMetadata> {
-        let tensor = |(name, datatype, shape): TensorMeta| TensorMetadata { name, datatype: datatype.to_owned(), shape };
+        let tensor =
+            |(name, datatype, shape): TensorMeta| TensorMetadata { name, datatype: datatype.to_owned(), shape };
         all.into_iter().map(tensor).collect()
     };
     Ok(ModelMetadataResponse {

@@ -57,7 +57,11 @@ impl Sink for Http<'_> {
 ///
 /// # Errors
 /// 400 for tensors that the model does not have; 413 for too many rows; 429 if the queue is full.
-pub(crate) async fn answer(slot: &Slot, mut request: Request, limits: &Limits) -> Result<(Vec<u8>, Option<usize>), Refusal> {
+pub(crate) async fn answer(
+    slot: &Slot,
+    mut request: Request,
+    limits: &Limits,
+) -> Result<(Vec<u8>, Option<usize>), Refusal> {
     let served = slot.served();
     let outputs = default_outputs(&served, std::mem::take(&mut request.outputs), request.is_binary);
     let version = slot.source.version.to_string();

@@ -45,7 +45,10 @@ impl Limits {
     }
 
     pub(crate) fn body_refusal(&self) -> Refusal {
-        Refusal::too_large(format!("the body is larger than {} bytes: send it in parts, or raise --max-body", self.body))
+        Refusal::too_large(format!(
+            "the body is larger than {} bytes: send it in parts, or raise --max-body",
+            self.body
+        ))
     }
 }
 

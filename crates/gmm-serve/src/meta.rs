@@ -61,8 +61,7 @@ pub(crate) fn of(served: &Served) -> ModelMeta {
 pub(crate) fn model(models: &Models, slot: &Slot) -> Value {
     let ModelMeta { platform, inputs, outputs } = of(&slot.served());
     let tensors = |all: Vec<TensorMeta>| -> Vec<Value> {
-        let tensor =
-            |(name, datatype, shape): TensorMeta| json!({"name": name, "datatype": datatype, "shape": shape});
+        let tensor = |(name, datatype, shape): TensorMeta| json!({"name": name, "datatype": datatype, "shape": shape});
         all.into_iter().map(tensor).collect()
     };
     json!({

@@ -55,11 +55,20 @@ impl Metrics {
         };
         let unit = || Unit::Seconds;
         registry.register_with_unit("request", "Time to answer a request", unit(), metrics.request_seconds.clone());
-        registry.register_with_unit("evaluation", "Time to evaluate a batch", unit(), metrics.evaluation_seconds.clone());
+        registry.register_with_unit(
+            "evaluation",
+            "Time to evaluate a batch",
+            unit(),
+            metrics.evaluation_seconds.clone(),
+        );
         registry.register("rows", "Rows evaluated", metrics.rows.clone());
         registry.register("batch_rows", "Rows of a batch", metrics.batch_rows.clone());
         registry.register("connections", "Open connections", metrics.connections.clone());
-        registry.register("refused_queue", "Requests refused because the queue was full", metrics.refused_queue.clone());
+        registry.register(
+            "refused_queue",
+            "Requests refused because the queue was full",
+            metrics.refused_queue.clone(),
+        );
         let text = "Connections closed at once because too many were open";
         registry.register("refused_connections", text, metrics.refused_connections.clone());
         registry.register("reloads", "Files read again after a change", metrics.reloads.clone());

@@ -116,11 +116,14 @@ impl Model {
             let filled = impute::impute(&*self.engine, &self.file.mixture, &data, self.precision, how)?;
             results.conditional_means = filled.into_raw_vec_and_offset().0;
         }
-        if outputs.log_densities && let Some(posterior) = &self.file.posterior {
+        if outputs.log_densities
+            && let Some(posterior) = &self.file.posterior
+        {
             if data.has_missing() {
                 return Err(gmm_host::Error::Missing { what: "a posterior predictive density" }.into());
             }
-            results.log_densities = predictive_log_densities(posterior, &data, self.threads)?.into_raw_vec_and_offset().0;
+            results.log_densities =
+                predictive_log_densities(posterior, &data, self.threads)?.into_raw_vec_and_offset().0;
         }
         self.passes(&data, outputs, &mut results)?;
         Ok(results)

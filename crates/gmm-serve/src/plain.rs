@@ -71,8 +71,7 @@ pub(crate) async fn score(models: &Models, body: &Bytes, limits: &Limits) -> Res
     for (i, row) in rows.into_iter().enumerate() {
         has_missing |= add_row(batcher, i, row, &mut values)?;
     }
-    let outputs =
-        Outputs { labels: true, responsibilities: true, log_densities: true, conditional_means: has_missing };
+    let outputs = Outputs { labels: true, responsibilities: true, log_densities: true, conditional_means: has_missing };
     let given = if has_missing { values.clone() } else { Vec::new() };
     let (results, range) = batcher.evaluate(values, has_missing, outputs).await?;
     let (d, width) = (batcher.model.n_features(), batcher.model.width());

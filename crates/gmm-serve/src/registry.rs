@@ -96,7 +96,7 @@ pub(crate) struct Loader {
 /// What answers requests under a name.
 pub(crate) enum Served {
     Model(Arc<Batcher>),
-    Matrix(ServedMatrix),
+    Matrix(Box<ServedMatrix>),
 }
 
 impl Loader {
@@ -105,7 +105,7 @@ impl Loader {
         if is_matrix {
             let matrix = read_matrix(&source.path)?;
             let matrix = ServedMatrix::new(matrix, &*self.engine).map_err(|e| in_file(e.to_string()))?;
-            return Ok(Served::Matrix(matrix));
+            return Ok(Served::Matrix(Box::new(matrix)));
         }
         let file = gmm_data::read_model(&source.path)?;
         let model = Model::new(file, self.engine.clone(), self.precision, self.threads);
@@ -216,7 +216,10 @@ impl Models {
             made.loader.metrics.stale.get_or_create(&of_model(&slot.label())).set(0);
             let versions = made.by_name.entry(source.name.clone()).or_default();
             if versions.values().any(|other| other.is_matrix != is_matrix) {
-                return Err(ServeError::Names(format!("'{}' is a model and a matrix: name one NAME=FILE", source.name)));
+                return Err(ServeError::Names(format!(
+                    "'{}' is a model and a matrix: name one NAME=FILE",
+                    source.name
+                )));
             }
             if versions.insert(source.version, slot.clone()).is_some() {
                 let Source { name, version, .. } = source;

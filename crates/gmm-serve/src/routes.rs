@@ -143,11 +143,7 @@ async fn model_file(State(app): AppState, Path(name): Path<String>) -> Result<Re
     Ok(typed(JSON, text))
 }
 
-async fn infer_latest(
-    State(app): AppState,
-    Path(name): Path<String>,
-    request: Request,
-) -> Result<Response, Refusal> {
+async fn infer_latest(State(app): AppState, Path(name): Path<String>, request: Request) -> Result<Response, Refusal> {
     infer_with(&app, &name, None, request).await
 }
 

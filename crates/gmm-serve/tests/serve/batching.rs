@@ -28,7 +28,8 @@ fn metric(server: &Running, name: &str) -> f64 {
 
 #[test]
 fn a_batch_gives_each_row_the_bits_that_it_has_alone() {
-    let (server, alone) = (serve_with(&model(), |options, _| options.batch_delay = Duration::from_millis(200)), serve());
+    let (server, alone) =
+        (serve_with(&model(), |options, _| options.batch_delay = Duration::from_millis(200)), serve());
     let together = at_once(&server, 32);
     for (i, found) in together.iter().enumerate() {
         assert_eq!(*found, alone.post(INFER, &infer_body(&[row(i)], &[])).ok()["outputs"], "row {i}");
@@ -46,7 +47,9 @@ fn requests_for_different_outputs_share_a_batch() {
     for (client, outputs) in clients.iter_mut().zip(wanted) {
         client.write(&request("POST", INFER, &[], infer_body(&[[1.0, 2.0]], outputs).as_bytes()));
     }
-    let all = serve().post(INFER, &infer_body(&[[1.0, 2.0]], &["label", "log_density", "responsibilities", "conditional_mean"])).ok();
+    let all = serve()
+        .post(INFER, &infer_body(&[[1.0, 2.0]], &["label", "log_density", "responsibilities", "conditional_mean"]))
+        .ok();
     for (client, outputs) in clients.iter_mut().zip(wanted) {
         let answer = client.answer().expect("an answer").ok();
         let found = answer["outputs"].as_array().unwrap();

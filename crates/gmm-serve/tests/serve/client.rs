@@ -29,8 +29,8 @@ pub(crate) struct Running {
 /// Two components in two columns, `a` and `b`.
 pub(crate) fn model() -> ModelFile {
     let covariances = array![[[2.0, 0.5], [0.5, 1.0]], [[1.0, -0.3], [-0.3, 0.5]]];
-    let mixture =
-        Mixture::new(array![0.25, 0.75], array![[0.0, 0.0], [4.0, 1.0]], Covariances::Full(covariances)).expect("valid");
+    let mixture = Mixture::new(array![0.25, 0.75], array![[0.0, 0.0], [4.0, 1.0]], Covariances::Full(covariances))
+        .expect("valid");
     ModelFile { feature_names: Some(vec!["a".to_owned(), "b".to_owned()]), ..mixture.into() }
 }
 

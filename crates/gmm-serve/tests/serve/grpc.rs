@@ -83,7 +83,8 @@ fn call(server: &Running, method: &str, message: &[u8]) -> Called {
         let (client, connection) = h2::client::handshake(stream).await.unwrap();
         tokio::spawn(connection);
         let mut client = client.ready().await.unwrap();
-        let request = axum::http::Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
+        let request =
+            axum::http::Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
         let (answer, mut sending) = client.send_request(request.body(()).unwrap(), false).unwrap();
         sending.send_data(Bytes::from(frame), true).unwrap();
         let answer = answer.await.unwrap();

@@ -100,9 +100,7 @@ fn single_precision_and_integers_are_converted_exactly() {
 #[test]
 fn columns_may_be_given_by_name_and_in_any_order() {
     let server = serve();
-    let column = |name: &str, i: usize| {
-        json!({"name": name, "shape": [4, 1], "datatype": "FP64", "data": ROWS.map(|row| row[i])})
-    };
+    let column = |name: &str, i: usize| json!({"name": name, "shape": [4, 1], "datatype": "FP64", "data": ROWS.map(|row| row[i])});
     let body = json!({"inputs": [column("b", 1), column("a", 0)]}).to_string();
     let expected = server.post(INFER, &infer_body(&ROWS, &[])).ok();
     assert_eq!(server.post(INFER, &body).ok()["outputs"], expected["outputs"]);
@@ -191,7 +189,8 @@ fn plain_scores_have_the_same_numbers() {
     let server = serve();
     let expected = server.post(INFER, &infer_body(&ROWS, &[])).ok();
     let answer = server.post("/score", &json!({"rows": ROWS}).to_string()).ok();
-    let of = |key: &str| answer["rows"].as_array().unwrap().iter().map(|row| row[key].as_f64().unwrap()).collect::<Vec<_>>();
+    let of =
+        |key: &str| answer["rows"].as_array().unwrap().iter().map(|row| row[key].as_f64().unwrap()).collect::<Vec<_>>();
     assert_eq!(of("log_density"), output(&expected, "log_density"));
     assert_eq!(of("label"), output(&expected, "label"));
     let named = server.post("/score", r#"{"model": "two", "row": {"b": -0.2, "a": 0.1}}"#).ok();

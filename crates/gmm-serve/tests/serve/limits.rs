@@ -113,7 +113,9 @@ fn connections_beyond_the_limit_are_closed() {
 #[test]
 fn what_is_no_http_is_answered_400_or_closed() {
     let server = serve();
-    for text in ["hello\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "\0\0\0\0\r\n\r\n", "GET /v2 HTTP/1.1\r\nbad header\r\n\r\n"] {
+    for text in
+        ["hello\r\n\r\n", "GET / HTTP/9.9\r\n\r\n", "\0\0\0\0\r\n\r\n", "GET /v2 HTTP/1.1\r\nbad header\r\n\r\n"]
+    {
         let mut client = server.connect();
         client.write(text.as_bytes());
         assert!(client.answer().is_none_or(|answer| answer.status == 400 || answer.status == 505), "{text:?}");
@@ -133,8 +135,12 @@ fn the_stated_length_of_json_is_checked() {
     send("-1").refused(400, &["not a number"]);
     send("10").refused(400, &["not valid JSON"]);
     let more = format!("{body}xy");
-    let answer =
-        server.connect().send("POST", INFER, &[("inference-header-content-length", &body.len().to_string())], more.as_bytes());
+    let answer = server.connect().send(
+        "POST",
+        INFER,
+        &[("inference-header-content-length", &body.len().to_string())],
+        more.as_bytes(),
+    );
     answer.refused(400, &["2 bytes follow the last binary input"]);
 }
 

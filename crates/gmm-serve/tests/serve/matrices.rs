@@ -82,8 +82,7 @@ fn a_search_finds_the_best_rows_in_order() {
         order.sort_by(|&a, &b| inner[[i, b]].total_cmp(&inner[[i, a]]).then(a.cmp(&b)));
         expected.extend(order.into_iter().take(4).map(|j| (j as f64, inner[[i, j]])));
     }
-    let found: Vec<(f64, f64)> =
-        output(&answer, "indices").into_iter().zip(output(&answer, "values")).collect();
+    let found: Vec<(f64, f64)> = output(&answer, "indices").into_iter().zip(output(&answer, "values")).collect();
     assert_eq!(found, expected);
     let row: Vec<f64> = questions().row(0).to_vec();
     let plain = server.post("/search", &json!({"row": row, "count": 2}).to_string()).ok();

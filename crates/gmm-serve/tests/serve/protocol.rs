@@ -81,9 +81,7 @@ fn requests_and_rows_are_counted_for_prometheus() {
 #[test]
 fn a_token_is_needed_for_all_but_health_and_the_page() {
     let server = serve_with(&model(), |options, _| options.token = Some("secret".to_owned()));
-    let get = |path: &str, token: &str| {
-        server.connect().send("GET", path, &[("authorization", token)], b"").status
-    };
+    let get = |path: &str, token: &str| server.connect().send("GET", path, &[("authorization", token)], b"").status;
     assert_eq!(server.get("/v2").status, 401);
     assert_eq!(server.get("/v2").header("www-authenticate"), Some("Bearer"));
     assert_eq!(get("/v2", "Bearer secret"), 200);

@@ -81,7 +81,10 @@ fn a_broken_file_keeps_the_old_model_and_is_told() {
     assert!(ready.json()["stale"][0]["error"].as_str().unwrap().contains("two.json"));
     assert_eq!(density(&server), before);
     let text = server.get("/metrics").text();
-    assert!(text.contains("gmm_stale{model=\"two:1\"} 1\n") && text.contains("gmm_reload_failures_total{model=\"two:1\"} 1\n"));
+    assert!(
+        text.contains("gmm_stale{model=\"two:1\"} 1\n")
+            && text.contains("gmm_reload_failures_total{model=\"two:1\"} 1\n")
+    );
     gmm_data::write_model(server.path("two.json"), &moved(1.0)).unwrap();
     wait_until("the recovery", || density(&server) != before);
     assert_eq!(server.get("/v2/health/ready").json().get("stale"), None);

@@ -20,7 +20,14 @@ fn certificate(folder: &TempDir) -> Option<TlsFiles> {
     let files = TlsFiles { certificates: path("cert.pem"), key: path("key.pem") };
     let mut command = Command::new("openssl");
     command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1"]);
-    command.args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=CA:FALSE"]);
+    command.args([
+        "-subj",
+        "/CN=localhost",
+        "-addext",
+        "subjectAltName=DNS:localhost",
+        "-addext",
+        "basicConstraints=CA:FALSE",
+    ]);
     command.arg("-keyout").arg(&files.key).arg("-out").arg(&files.certificates);
     command.output().ok()?.status.success().then_some(files)
 }
@@ -43,7 +50,12 @@ fn a_client_that_trusts_the_certificate_is_served() {
     let mut socket = TcpStream::connect(server.address).unwrap();
     let mut stream = Stream::new(&mut connection, &mut socket);
     let body = r#"{"row": [4, 1]}"#;
-    write!(stream, "POST /score HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+    write!(
+        stream,
+        "POST /score HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
     let mut answer = String::new();
     // The server may close the socket without a farewell of TLS.
     let _closed = stream.read_to_string(&mut answer);
