@@ -25,7 +25,8 @@ JSON lines; -v logs every request.
 
 Results have the bits of gmm predict and gmm score on the same engine, whatever rows a batch has beside them. A model \
 file that changes is read again; if it cannot be read, the old model is kept. On SIGTERM or SIGINT the server answers the \
-requests it has and ends with code 0; a second signal ends it at once.
+requests it has and ends with code 0; a second signal ends it at once. --device auto is the CPU here: small batches do not \
+pay on a GPU.
 
 Examples:
   gmm serve model.json                               http://127.0.0.1:8080

@@ -1,9 +1,9 @@
 //! The scoring server of `gmm serve`: models and resident matrices over HTTP, by the
 //! [Open Inference Protocol](https://github.com/kserve/open-inference-protocol) and in plain JSON.
 //!
-//! A request goes from [`connection`] (sockets, TLS, limits of time) through [`routes`] (addresses) and [`tensor`] (JSON and
-//! bytes to numbers) to [`infer`], which takes rows to the queue of their model. [`batch`] evaluates what is queued as one
-//! batch, with the bits of each row alone. [`registry`] reads changed files again.
+//! A request goes from `connection` (sockets, TLS, limits of time) through `routes` (addresses) and `tensor` (JSON and
+//! bytes to numbers) to `infer`, which takes rows to the queue of their model. `batch` evaluates what is queued as one
+//! batch, with the bits of each row alone. `registry` reads changed files again.
 //!
 //! ```
 //! use std::io::{Read, Write};

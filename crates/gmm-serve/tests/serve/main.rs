@@ -9,5 +9,6 @@ mod limits;
 mod matrices;
 mod protocol;
 mod reloading;
+mod scorer;
 mod stopping;
 mod tls;
