@@ -39,7 +39,7 @@ pub fn program() -> &'static Path {
         let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
         let program = folder.join(format!("gmm{}", std::env::consts::EXE_SUFFIX));
         // `cargo test --workspace` has built it already; a build here could select other features of the dependencies.
-        let parts = ["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc", "gmm-plot", "gmm-bench", "gmm-cli"]
+        let parts = ["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc", "gmm-plot", "gmm-bench", "gmm-serve", "gmm-cli"]
             .map(|name| root().join("crates").join(name));
         let newest = parts.iter().map(|part| newest_source(part)).max().expect("crates");
         if modified(&program).is_none_or(|built| built < newest) {

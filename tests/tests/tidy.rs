@@ -8,7 +8,7 @@ use regex_lite::Regex;
 const MAX_LINES: usize = 600;
 
 /// The workspace crates that each crate may depend on. A new crate must be added here.
-const DIRECTION: [(&str, &[&str]); 10] = [
+const DIRECTION: [(&str, &[&str]); 11] = [
     ("find_cuda_helper", &[]),
     ("gmm-model", &[]),
     ("gmm-data", &["gmm-model"]),
@@ -17,7 +17,8 @@ const DIRECTION: [(&str, &[&str]); 10] = [
     ("gmm-mcmc", &["gmm-model", "gmm-host"]),
     ("gmm-plot", &["gmm-model"]),
     ("gmm-bench", &["gmm-model", "gmm-data", "gmm-host"]),
-    ("gmm-cli", &["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc", "gmm-plot", "gmm-bench"]),
+    ("gmm-serve", &["gmm-model", "gmm-data", "gmm-host"]),
+    ("gmm-cli", &["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc", "gmm-plot", "gmm-bench", "gmm-serve"]),
     ("gmm-python", &["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc"]),
 ];
 

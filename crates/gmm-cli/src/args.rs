@@ -13,8 +13,8 @@ use crate::output::{self, Console};
 use crate::progress::ProgressMode;
 use crate::{
     adapt, add, bench, bootstrap, classify, completions, convert, distance, doctor, exit, fit, generate, impute,
-    loglik, man, matmul, maximise, mcmc, merge, outliers, pass, plot, predict, regress, sample, score, select, show,
-    split,
+    loglik, man, matmul, maximise, mcmc, merge, outliers, pass, plot, predict, regress, sample, score, select, serve,
+    show, split,
 };
 
 const EXAMPLES: &str = "\
@@ -80,6 +80,7 @@ pub(crate) enum Command {
     Bootstrap(bootstrap::BootstrapArgs),
     Plot(plot::PlotArgs),
     Convert(convert::ConvertArgs),
+    Serve(serve::ServeArgs),
     Show(show::ShowArgs),
     Bench(bench::BenchArgs),
     Doctor(doctor::DoctorArgs),

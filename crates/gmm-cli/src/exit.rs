@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use gmm_data::{FileError, Problem};
 use gmm_host::Error;
 use gmm_model::{DataError, ModelError, StatisticsError, shown};
+use gmm_serve::ServeError;
 
 use crate::interrupt;
 use crate::output::{Console, paint, stderr_has_colour};
@@ -176,6 +177,16 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     }
     if let Some(error) = cause.downcast_ref::<ModelError>() {
         return Some(model_code(error));
+    }
+    if let Some(error) = cause.downcast_ref::<ServeError>() {
+        return match error {
+            // The cause, next in the chain, determines the code.
+            ServeError::File(error) => code_of(error),
+            ServeError::Load { .. } => Some(BAD_DATA),
+            ServeError::Names(_) => Some(USAGE),
+            ServeError::Listen { .. } => Some(FILE),
+            ServeError::Threads(_) => Some(DEVICE),
+        };
     }
     if cause.is::<DataError>() || cause.is::<StatisticsError>() {
         return Some(BAD_DATA);

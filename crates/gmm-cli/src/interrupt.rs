@@ -85,6 +85,11 @@ pub(crate) fn received() -> Option<i32> {
     state().received
 }
 
+/// Takes the deferred signal back: what it asked for is done, and the process ends as if it had finished.
+pub(crate) fn obeyed() {
+    state().received = None;
+}
+
 /// The exit code for a process ended by a signal: 128 + `signal`.
 pub(crate) fn code(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)

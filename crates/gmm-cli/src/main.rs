@@ -40,6 +40,7 @@ mod render;
 mod sample;
 mod score;
 mod select;
+mod serve;
 mod show;
 mod size;
 mod split;
@@ -82,6 +83,7 @@ fn main() -> ExitCode {
         Command::Split(args) => split::run(args, &console),
         Command::Distance(args) => distance::run(args, &console),
         Command::Plot(args) => plot::run(args, &console),
+        Command::Serve(args) => serve::run(args, &console),
         Command::Show(args) => show::run(args, &console),
         Command::Bootstrap(args) => bootstrap::run(args, &console),
         Command::Bench(args) => bench::run(args, &console),

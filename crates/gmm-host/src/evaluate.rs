@@ -195,7 +195,7 @@ fn check(engine: &dyn Engine, columns: usize, data: Data<'_>, precision: Precisi
 }
 
 /// The shift and the precision for evaluations of rows under `mixture`: see [`load`].
-fn place(mixture: &Mixture, precision: Precision) -> (Vec<f64>, Precision) {
+pub(crate) fn place(mixture: &Mixture, precision: Precision) -> (Vec<f64>, Precision) {
     let at = shift::of_mixture(mixture);
     let precision = if shift::is_felt(mixture, &at, precision) { Precision::F64 } else { precision };
     (at, precision)

@@ -16,6 +16,7 @@ mod moments;
 mod parts;
 mod passes;
 pub(crate) mod products;
+mod scorer;
 pub(crate) mod simd;
 mod terms;
 mod top;
@@ -28,7 +29,7 @@ use gmm_model::{CovarianceType, Dataset, Mixture, Noise, Precision, PrecisionMix
 use ndarray::ArrayView2;
 
 use crate::deconvolution::{CpuPasses, MeasuredRows};
-use crate::engine::{ComponentColumns, Evaluate, Seeding, check_features};
+use crate::engine::{ComponentColumns, Evaluate, Scorer, Seeding, check_features};
 use crate::init::{RowDraw, WeighedRows, rows_of};
 use crate::noise::NoisePass;
 use crate::products::{Kind, Multiplier};
@@ -38,6 +39,7 @@ use crate::{
 use layout::Layout;
 use parts::PartedRows;
 use passes::Passes;
+use scorer::CpuScorer;
 use simd::{Dispatch, Machine};
 use terms::{Terms, relative};
 
@@ -172,6 +174,14 @@ impl Engine for CpuEngine {
             return Ok(None);
         }
         few::evaluate(self.machine, Some(&self.pool), data, precision, shift, mixture, std::mem::take(want)).map(Some)
+    }
+
+    fn scorer(&self, mixture: &Mixture, precision: Precision) -> Option<Box<dyn Scorer>> {
+        let (_, precision) = crate::evaluate::place(mixture, precision);
+        Some(match precision {
+            Precision::F32 => Box::new(CpuScorer::<f32>::new(self, mixture)),
+            Precision::F64 => Box::new(CpuScorer::<f64>::new(self, mixture)),
+        })
     }
 
     fn load_to_keep(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {

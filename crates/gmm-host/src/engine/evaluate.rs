@@ -3,7 +3,7 @@
 use std::ops::Add;
 
 use gmm_model::reference::argmax;
-use gmm_model::{Mixture, PrecisionMixture};
+use gmm_model::{Dataset, Mixture, PrecisionMixture};
 use ndarray::ArrayView1;
 
 use crate::{DeviceOutputs, Error};
@@ -232,4 +232,30 @@ pub trait Evaluate: Send {
     fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
         mixtures.iter().map(|m| Ok(self.evaluate(m, EvaluateOptions::default())?.log_likelihood)).collect()
     }
+}
+
+/// A mixture that an engine has prepared, for evaluations on small sets of rows from any thread; see
+/// [`Engine::scorer`](crate::Engine::scorer).
+///
+/// ```
+/// use gmm_host::{CpuEngine, Engine, EvaluateOptions, evaluate};
+/// use gmm_model::{Covariances, Dataset, Mixture, Precision};
+/// use ndarray::array;
+///
+/// let mixture = Mixture::new(array![1.0], array![[0.0]], Covariances::Spherical(array![4.0]))?;
+/// let cpu = CpuEngine::new(1)?;
+/// let scorer = cpu.scorer(&mixture, Precision::F64).expect("the CPU engine has one");
+/// let (rows, mut densities) = (Dataset::new(array![[1.0], [2.0]])?, [0.0; 2]);
+/// scorer.evaluate(&rows, EvaluateOptions { log_densities: Some(&mut densities), ..EvaluateOptions::default() })?;
+/// let loaded = evaluate::log_densities(&cpu, &mixture, &rows, Precision::F64)?.0;
+/// assert_eq!(loaded.as_slice(), Some(densities.as_slice()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Scorer: Send + Sync {
+    /// Evaluates the mixture on every row: the outputs and the totals have the bits of rows that
+    /// [`evaluate::load`](crate::evaluate::load) loads. One call waits for the other.
+    ///
+    /// # Errors
+    /// [`Error::Features`] if the number of columns differs; [`Error::Missing`] if values are missing; [`Error::Memory`].
+    fn evaluate(&self, data: &Dataset, want: EvaluateOptions<'_>) -> Result<Evaluation, Error>;
 }

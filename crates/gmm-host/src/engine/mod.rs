@@ -9,7 +9,7 @@ mod passes;
 mod seeding;
 
 pub use columns::ComponentColumns;
-pub use evaluate::{Evaluate, EvaluateOptions, Evaluation, FloatsMut};
+pub use evaluate::{Evaluate, EvaluateOptions, Evaluation, FloatsMut, Scorer};
 pub use inherit::{Inherit, OwnPasses};
 pub use passes::{FillResponsibilities, Passes};
 pub use seeding::{DISTANCE_ROWS, Seeding};
@@ -157,6 +157,13 @@ pub trait Engine: Send + Sync {
     ) -> Result<Option<Evaluation>, Error> {
         let _ = (data, precision, shift, mixture, want);
         Ok(None)
+    }
+
+    /// Prepares evaluations of `mixture` on small sets of rows, one after another, as a server makes them. `None` if the
+    /// engine gains nothing by that, as in this default: each set is then loaded.
+    fn scorer(&self, mixture: &Mixture, precision: Precision) -> Option<Box<dyn Scorer>> {
+        let _ = (mixture, precision);
+        None
     }
 
     /// As [`load`](Self::load), to the same bits, for rows that thousands of passes will read. The engine may spend

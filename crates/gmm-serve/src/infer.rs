@@ -1,0 +1,304 @@
+//! Inference by the Open Inference Protocol: from tensors to rows, and from results to tensors.
+
+use std::sync::Arc;
+
+use ndarray::ArrayView2;
+
+use crate::batch::{Batcher, Share};
+use crate::matrix::{Product, ServedMatrix};
+use crate::model::Outputs;
+use crate::registry::{Served, Slot};
+use crate::tensor::{Answer, Request, Tensor, Values};
+use crate::{Limits, Refusal};
+
+/// The outputs of a model.
+pub(crate) const MODEL_OUTPUTS: [&str; 5] = ["label", "responsibilities", "log_density", "outlier", "conditional_mean"];
+
+/// The outputs of a matrix.
+pub(crate) const MATRIX_OUTPUTS: [&str; 5] = ["indices", "values", "inner", "quadratic_form", "mahalanobis"];
+
+/// The input of a model.
+pub(crate) const ROWS: &str = "rows";
+
+/// The input of a matrix.
+pub(crate) const QUESTIONS: &str = "questions";
+
+/// Rows that a search returns if the request does not say how many.
+pub(crate) const COUNT: usize = 10;
+
+/// Rows, `(n, d)`, and whether some of their values are missing.
+#[derive(Debug)]
+pub(crate) struct Rows {
+    pub(crate) values: Vec<f64>,
+    pub(crate) n: usize,
+    pub(crate) has_missing: bool,
+}
+
+/// Receives the outputs of an answer.
+pub(crate) trait Sink {
+    /// Adds an output of this shape. `output` is its index among those of the request.
+    fn put(&mut self, name: &str, shape: &[usize], values: Values<'_>, output: usize);
+}
+
+/// An answer over HTTP.
+struct Http<'a> {
+    answer: Answer,
+    /// Whether each output is wanted in binary form.
+    outputs: &'a [(String, bool)],
+}
+
+impl Sink for Http<'_> {
+    fn put(&mut self, name: &str, shape: &[usize], values: Values<'_>, output: usize) {
+        self.answer.put(name, shape, values, self.outputs[output].1);
+    }
+}
+
+/// Answers a request: the body, and the length of its JSON if bytes follow.
+///
+/// # Errors
+/// 400 for tensors that the model does not have; 413 for too many rows; 429 if the queue is full.
+pub(crate) async fn answer(
+    slot: &Slot,
+    mut request: Request,
+    limits: &Limits,
+) -> Result<(Vec<u8>, Option<usize>), Refusal> {
+    let served = slot.served();
+    let outputs = default_outputs(&served, std::mem::take(&mut request.outputs), request.is_binary);
+    let version = slot.source.version.to_string();
+    let capacity = 256 + outputs.len() * 128;
+    let answer = Answer::new(&slot.source.name, &version, request.id.as_deref(), capacity);
+    let mut sink = Http { answer, outputs: &outputs };
+    let names: Vec<&str> = outputs.iter().map(|(name, _)| name.as_str()).collect();
+    infer(&served, request, &names, limits, &mut sink).await?;
+    Ok(sink.answer.finish())
+}
+
+/// The outputs that are asked for; those that the model or the matrix usually gives if none is named.
+fn default_outputs(served: &Served, asked: Vec<(String, bool)>, is_binary: bool) -> Vec<(String, bool)> {
+    if !asked.is_empty() {
+        return asked;
+    }
+    default_names(served).into_iter().map(|name| (name.to_owned(), is_binary)).collect()
+}
+
+/// The outputs of an answer to a request that names none.
+pub(crate) fn default_names(served: &Served) -> Vec<&'static str> {
+    match served {
+        Served::Model(batcher) => {
+            let outlier = batcher.model.file.outliers.map(|_| "outlier");
+            ["label", "responsibilities", "log_density"].into_iter().chain(outlier).collect()
+        }
+        Served::Matrix(_) => vec!["indices", "values"],
+    }
+}
+
+/// Evaluates a request, and gives its outputs, in the order of `outputs`, to `sink`.
+///
+/// # Errors
+/// As for [`answer`].
+pub(crate) async fn infer(
+    served: &Arc<Served>,
+    request: Request,
+    outputs: &[&str],
+    limits: &Limits,
+    sink: &mut (impl Sink + ?Sized),
+) -> Result<(), Refusal> {
+    match &**served {
+        Served::Model(batcher) => {
+            let wanted = wanted(batcher, outputs)?;
+            let takes_missing = match request.missing.as_deref() {
+                None | Some("error") => wanted.conditional_means,
+                Some("em") => true,
+                Some(other) => {
+                    let other = gmm_model::shown(other);
+                    return Err(Refusal::bad(format!("parameter 'missing' is '{other}': it must be error or em")));
+                }
+            };
+            let rows = rows(batcher, request.inputs, takes_missing)?;
+            limits.check_rows(rows.n)?;
+            let n = rows.n;
+            let share = batcher.evaluate(rows.values, rows.has_missing, wanted).await?;
+            put(batcher, &share, n, outputs, sink);
+            Ok(())
+        }
+        Served::Matrix(matrix) => {
+            let [Tensor { shape, values, .. }] =
+                <[Tensor; 1]>::try_from(request.inputs).map_err(|all| one_input(QUESTIONS, all.len()))?;
+            let k = matrix.dim().1;
+            let q = two_sides(&shape, k).ok_or_else(|| wrong_shape(QUESTIONS, &shape, k))?;
+            limits.check_rows(q)?;
+            let questions =
+                ArrayView2::from_shape((q, k), &values).map_err(|e| Refusal::fault(e.to_string()))?.to_owned();
+            let count = request.count.unwrap_or_else(|| COUNT.min(matrix.dim().0));
+            tokio::task::block_in_place(|| products(matrix, questions.view(), count, outputs, limits, sink))
+        }
+    }
+}
+
+/// Which results the outputs need.
+fn wanted(batcher: &Batcher, outputs: &[&str]) -> Result<Outputs, Refusal> {
+    let mut wanted = Outputs::default();
+    for name in outputs {
+        match *name {
+            "label" => wanted.labels = true,
+            "responsibilities" => wanted.responsibilities = true,
+            "log_density" => wanted.log_densities = true,
+            "outlier" if batcher.model.file.outliers.is_some() => wanted.log_densities = true,
+            "outlier" => {
+                let message = "the model has no threshold for 'outlier': add one with gmm outliers --save";
+                return Err(Refusal::bad(message));
+            }
+            "conditional_mean" => wanted.conditional_means = true,
+            other => return Err(no_output(other, &MODEL_OUTPUTS)),
+        }
+    }
+    Ok(wanted)
+}
+
+fn no_output(name: &str, all: &[&str]) -> Refusal {
+    Refusal::bad(format!("no output '{}': there are {}", gmm_model::shown(name), all.join(", ")))
+}
+
+fn one_input(name: &str, found: usize) -> Refusal {
+    Refusal::bad(format!("{found} inputs: give one, '{name}'"))
+}
+
+fn wrong_shape(name: &str, shape: &[usize], d: usize) -> Refusal {
+    let name = gmm_model::shown(name);
+    Refusal::bad(format!("input '{name}' has shape {shape:?}: it must be [n, {d}], of n rows of {d} columns"))
+}
+
+/// `n` of the shape `[n, d]`, or 1 of `[d]`; n is at least 1.
+fn two_sides(shape: &[usize], d: usize) -> Option<usize> {
+    match *shape {
+        [n, columns] if columns == d && n > 0 => Some(n),
+        [columns] if columns == d => Some(1),
+        _ => None,
+    }
+}
+
+/// The rows of the input `rows`, or of one input for each column by name, where columns that are not given are missing.
+fn rows(batcher: &Batcher, mut inputs: Vec<Tensor>, takes_missing: bool) -> Result<Rows, Refusal> {
+    let d = batcher.model.n_features();
+    let names = batcher.model.file.feature_names.as_deref().unwrap_or_default();
+    let (values, n) = match inputs.as_mut_slice() {
+        [only] if only.name == ROWS => {
+            let n = two_sides(&only.shape, d).ok_or_else(|| wrong_shape(&only.name, &only.shape, d))?;
+            (std::mem::take(&mut only.values), n)
+        }
+        [] => return Err(one_input(ROWS, 0)),
+        all => by_name(all, names)?,
+    };
+    let mut has_missing = false;
+    for (i, value) in values.iter().enumerate() {
+        if !value.is_finite() {
+            if !value.is_nan() || !takes_missing {
+                return Err(not_finite(*value, (i / d, i % d), names));
+            }
+            has_missing = true;
+        }
+    }
+    Ok(Rows { values, n, has_missing })
+}
+
+/// An error that names the row and the column.
+pub(crate) fn not_finite(value: f64, (row, column): (usize, usize), names: &[String]) -> Refusal {
+    let named = names.get(column).map_or_else(String::new, |name| format!(" ('{}')", gmm_model::shown(name)));
+    let advice = match value.is_nan() {
+        true => ": ask for conditional_mean, or set the parameter \"missing\": \"em\", if values may be missing",
+        false => ": it must be finite",
+    };
+    let value = if value.is_nan() { "missing or NaN".to_owned() } else { value.to_string() };
+    Refusal::bad(format!("row {row}, column {column}{named} is {value}{advice}"))
+}
+
+/// Rows of inputs that are columns of one shape, `[n]` or `[n, 1]`; NaN in columns that are not given.
+fn by_name(inputs: &[Tensor], names: &[String]) -> Result<(Vec<f64>, usize), Refusal> {
+    let n = inputs[0].values.len();
+    let mut rows = vec![f64::NAN; n.saturating_mul(names.len())];
+    let mut seen = vec![false; names.len()];
+    for Tensor { name, shape, values } in inputs {
+        let shown = gmm_model::shown(name);
+        let Some(column) = names.iter().position(|own| own == name) else {
+            let all = match names {
+                [] => format!("there is '{ROWS}', and the model has no names of columns"),
+                names => format!("there is '{ROWS}', or one input for each column: {}", names.join(", ")),
+            };
+            return Err(Refusal::bad(format!("no input '{shown}': {all}")));
+        };
+        if std::mem::replace(&mut seen[column], true) {
+            return Err(Refusal::bad(format!("input '{shown}' is given twice")));
+        }
+        if !matches!(shape.as_slice(), [_] | [_, 1]) || values.len() != n || n == 0 {
+            let message = format!("input '{shown}' has shape {shape:?}: columns must have one shape, [n] or [n, 1]");
+            return Err(Refusal::bad(message));
+        }
+        values.iter().enumerate().for_each(|(row, value)| rows[row * names.len() + column] = *value);
+    }
+    Ok((rows, n))
+}
+
+/// Gives the results of `n` rows to the sink.
+fn put(batcher: &Batcher, (results, range): &Share, n: usize, outputs: &[&str], sink: &mut (impl Sink + ?Sized)) {
+    let (d, width) = (batcher.model.n_features(), batcher.model.width());
+    for (i, name) in outputs.iter().enumerate() {
+        match *name {
+            "label" => sink.put(name, &[n], Values::I32(&results.labels[range.clone()]), i),
+            "log_density" => sink.put(name, &[n], Values::F64(&results.log_densities[range.clone()]), i),
+            "responsibilities" => {
+                let own = &results.responsibilities[range.start * width..range.end * width];
+                sink.put(name, &[n, width], Values::F64(own), i);
+            }
+            "conditional_mean" => {
+                let own = &results.conditional_means[range.start * d..range.end * d];
+                sink.put(name, &[n, d], Values::F64(own), i);
+            }
+            _ => {
+                let threshold = batcher.model.file.outliers.as_ref();
+                let is_outlier = |v: &f64| threshold.is_some_and(|threshold| threshold.is_outlier(*v));
+                let own: Vec<bool> = results.log_densities[range.clone()].iter().map(is_outlier).collect();
+                sink.put(name, &[n], Values::Bool(&own), i);
+            }
+        }
+    }
+}
+
+/// Gives the products of the questions to the sink.
+fn products(
+    matrix: &ServedMatrix,
+    questions: ArrayView2<'_, f64>,
+    count: usize,
+    outputs: &[&str],
+    limits: &Limits,
+    sink: &mut (impl Sink + ?Sized),
+) -> Result<(), Refusal> {
+    let q = questions.nrows();
+    let mut best = None;
+    for (i, name) in outputs.iter().enumerate() {
+        let product = match *name {
+            "indices" | "values" => Product::Best,
+            "inner" => Product::Inner,
+            "quadratic_form" => Product::QuadraticForm,
+            "mahalanobis" => Product::Mahalanobis,
+            other => return Err(no_output(other, &MATRIX_OUTPUTS)),
+        };
+        limits.check_answer(matrix.answer_len(product, q, count))?;
+        if product == Product::Best {
+            let best = match &mut best {
+                Some(best) => best,
+                none => none.insert(matrix.best(questions, count)?),
+            };
+            match *name {
+                "indices" => sink.put(name, &[q, count], Values::U64(&best.indices), i),
+                _ => sink.put(name, &[q, count], Values::F64(&best.values), i),
+            }
+            continue;
+        }
+        let values = matrix.values(product, questions)?;
+        match product {
+            Product::Inner => sink.put(name, &[q, matrix.dim().0], Values::F64(&values), i),
+            _ => sink.put(name, &[q], Values::F64(&values), i),
+        }
+    }
+    Ok(())
+}

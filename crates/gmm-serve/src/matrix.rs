@@ -1,0 +1,134 @@
+//! A matrix that stays on the engine: inner products, quadratic forms, Mahalanobis distances and the best rows.
+//!
+//! Questions of several requests are not multiplied together: the last bits of a product depend on the size of the batch.
+
+use std::sync::OnceLock;
+
+use gmm_host::products::Scalar;
+use gmm_host::{Engine, ResidentFactor, ResidentMatrix};
+use gmm_model::Matrix;
+use ndarray::{Array2, ArrayView2};
+
+use crate::Refusal;
+
+/// What a request asks of a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Product {
+    /// `X Aᵀ`, `(q, m)`.
+    Inner,
+    /// `xᵀ A x`, `(q,)`.
+    QuadraticForm,
+    /// `xᵀ A⁻¹ x`, `(q,)`, of a symmetric positive definite matrix.
+    Mahalanobis,
+    /// The rows of largest inner product, `(q, count)`.
+    Best,
+}
+
+/// The best rows of each question, `(q, count)`.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Best {
+    pub(crate) indices: Vec<u64>,
+    pub(crate) values: Vec<f64>,
+}
+
+/// A resident matrix in the precision of its file.
+pub(crate) struct ServedMatrix {
+    matrix: Stored,
+    factor: OnceLock<Result<ResidentFactor, Refusal>>,
+}
+
+enum Stored {
+    F32(ResidentMatrix<f32>),
+    F64(ResidentMatrix<f64>),
+}
+
+/// Calls the same method on a matrix of either precision.
+macro_rules! of {
+    ($stored:expr, $matrix:ident => $call:expr) => {
+        match $stored {
+            Stored::F32($matrix) => $call,
+            Stored::F64($matrix) => $call,
+        }
+    };
+}
+
+impl ServedMatrix {
+    /// # Errors
+    /// Errors if the engine has no products.
+    pub(crate) fn new(matrix: Matrix, engine: &dyn Engine) -> Result<Self, gmm_host::Error> {
+        let matrix = match matrix {
+            Matrix::F32(a) => Stored::F32(ResidentMatrix::of_rows(engine, a)?),
+            Matrix::F64(a) => Stored::F64(ResidentMatrix::of_rows(engine, a)?),
+        };
+        Ok(Self { matrix, factor: OnceLock::new() })
+    }
+
+    /// `(m, k)`.
+    pub(crate) fn dim(&self) -> (usize, usize) {
+        of!(&self.matrix, a => a.dim())
+    }
+
+    /// The type of its numbers in the protocol.
+    pub(crate) const fn is_f32(&self) -> bool {
+        matches!(self.matrix, Stored::F32(_))
+    }
+
+    /// Numbers of the answer to `q` questions.
+    pub(crate) fn answer_len(&self, product: Product, q: usize, count: usize) -> usize {
+        match product {
+            Product::Inner => q.saturating_mul(self.dim().0),
+            Product::QuadraticForm | Product::Mahalanobis => q,
+            Product::Best => q.saturating_mul(count),
+        }
+    }
+
+    /// The values of any product but [`Product::Best`], in row-major order, of `(q, k)` questions.
+    ///
+    /// # Errors
+    /// Errors if the matrix is not of the kind that the product needs, or memory is short.
+    pub(crate) fn values(&self, product: Product, questions: ArrayView2<'_, f64>) -> Result<Vec<f64>, Refusal> {
+        fn values<T: Scalar>(
+            matrix: &ResidentMatrix<T>,
+            product: Product,
+            questions: ArrayView2<'_, f64>,
+        ) -> Result<Vec<f64>, gmm_host::Error> {
+            let questions = converted::<T>(questions);
+            match product {
+                Product::QuadraticForm => matrix.quadratic_form(questions.view()),
+                _ => Ok(matrix.inner(questions.view())?.iter().map(|v| v.to_f64()).collect()),
+            }
+        }
+        match product {
+            // The differences are f64, whatever the precision of the matrix.
+            Product::Mahalanobis => Ok(self.factor()?.mahalanobis(questions, None)?),
+            _ => Ok(of!(&self.matrix, a => values(a, product, questions))?),
+        }
+    }
+
+    /// # Errors
+    /// Errors if the matrix has fewer than `count` rows.
+    pub(crate) fn best(&self, questions: ArrayView2<'_, f64>, count: usize) -> Result<Best, Refusal> {
+        fn best<T: Scalar>(
+            matrix: &ResidentMatrix<T>,
+            questions: ArrayView2<'_, f64>,
+            count: usize,
+        ) -> Result<Best, gmm_host::Error> {
+            let found = matrix.top_k(converted::<T>(questions).view(), count)?;
+            Ok(Best {
+                indices: found.indices.iter().map(|i| *i as u64).collect(),
+                values: found.values.iter().map(|v| v.to_f64()).collect(),
+            })
+        }
+        Ok(of!(&self.matrix, a => best(a, questions, count))?)
+    }
+
+    /// The factor, which the first distance computes.
+    fn factor(&self) -> Result<&ResidentFactor, Refusal> {
+        let factor = self.factor.get_or_init(|| of!(&self.matrix, a => a.factor().map_err(Refusal::from)));
+        factor.as_ref().map_err(Clone::clone)
+    }
+}
+
+fn converted<T: Scalar>(questions: ArrayView2<'_, f64>) -> Array2<T> {
+    questions.mapv(T::of)
+}

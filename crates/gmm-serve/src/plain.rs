@@ -1,0 +1,170 @@
+//! Plain JSON for people: `/score` for rows and a model, `/search` for rows and a matrix.
+
+use bytes::Bytes;
+use ndarray::ArrayView2;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::batch::Batcher;
+use crate::infer::{COUNT, not_finite};
+use crate::model::Outputs;
+use crate::registry::{Models, Served};
+use crate::tensor::{Numbers, number};
+use crate::{Limits, Refusal};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ScoreRequest {
+    model: Option<String>,
+    version: Option<u64>,
+    row: Option<Row>,
+    rows: Option<Vec<Row>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SearchRequest {
+    matrix: Option<String>,
+    version: Option<u64>,
+    row: Option<Numbers>,
+    rows: Option<Vec<Numbers>>,
+    count: Option<usize>,
+}
+
+/// A row: its values in order, or by name of column.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Row {
+    Values(Numbers),
+    Named(Map<String, Value>),
+}
+
+fn read<'de, T: Deserialize<'de>>(body: &'de Bytes) -> Result<T, Refusal> {
+    serde_json::from_slice(body).map_err(|e| Refusal::bad(format!("the request is not valid: {e}")))
+}
+
+/// One row or several, of which one key must be given.
+fn one_or_more<T>(row: Option<T>, rows: Option<Vec<T>>) -> Result<Vec<T>, Refusal> {
+    match (row, rows) {
+        (Some(row), None) => Ok(vec![row]),
+        (None, Some(rows)) if !rows.is_empty() => Ok(rows),
+        _ => Err(Refusal::bad("give \"row\", or \"rows\" with at least one")),
+    }
+}
+
+/// Answers `/score`: for each row the label, the log density, the responsibilities, whether it is an outlier if the model
+/// has a threshold, and if values are missing the row with their conditional means.
+///
+/// # Errors
+/// 400 for a row that does not fit; 404; 413; 429.
+pub(crate) async fn score(models: &Models, body: &Bytes, limits: &Limits) -> Result<Vec<u8>, Refusal> {
+    let request: ScoreRequest = read(body)?;
+    let name = request.model.as_deref().map_or_else(|| models.only(false), Ok)?;
+    let slot = models.find(name, request.version.map(|v| v.to_string()).as_deref())?;
+    let served = slot.served();
+    let Served::Model(batcher) = &*served else {
+        return Err(Refusal::bad(format!("'{name}' is a matrix: see /search")));
+    };
+    let rows = one_or_more(request.row, request.rows)?;
+    limits.check_rows(rows.len())?;
+    let (mut values, mut has_missing) = (Vec::with_capacity(rows.len() * batcher.model.n_features()), false);
+    for (i, row) in rows.into_iter().enumerate() {
+        has_missing |= add_row(batcher, i, row, &mut values)?;
+    }
+    let outputs = Outputs { labels: true, responsibilities: true, log_densities: true, conditional_means: has_missing };
+    let given = if has_missing { values.clone() } else { Vec::new() };
+    let (results, range) = batcher.evaluate(values, has_missing, outputs).await?;
+    let (d, width) = (batcher.model.n_features(), batcher.model.width());
+    let mut out = Vec::with_capacity(64 + range.len() * (64 + 20 * width));
+    out.extend_from_slice(b"{\"model\":");
+    crate::tensor::text(&mut out, name);
+    out.extend_from_slice(format!(",\"version\":\"{}\",\"rows\":", slot.source.version).as_bytes());
+    let indices: Vec<usize> = range.clone().collect();
+    crate::tensor::array(&mut out, &indices, |out, &row| {
+        out.extend_from_slice(format!("{{\"label\":{},\"log_density\":", results.labels[row]).as_bytes());
+        number(out, results.log_densities[row]);
+        out.extend_from_slice(b",\"responsibilities\":");
+        let own = &results.responsibilities[row * width..][..width];
+        crate::tensor::array(out, own, |out, v| number(out, *v));
+        if let Some(threshold) = &batcher.model.file.outliers {
+            let is_outlier = threshold.is_outlier(results.log_densities[row]);
+            out.extend_from_slice(format!(",\"outlier\":{is_outlier}").as_bytes());
+        }
+        let of_request = (row - range.start) * d;
+        if given.get(of_request..of_request + d).is_some_and(|row| row.iter().any(|v| v.is_nan())) {
+            out.extend_from_slice(b",\"conditional_mean\":");
+            let own = &results.conditional_means[row * d..][..d];
+            crate::tensor::array(out, own, |out, v| number(out, *v));
+        }
+        out.push(b'}');
+    });
+    out.push(b'}');
+    Ok(out)
+}
+
+/// Appends the values of row `i`; whether some are missing.
+fn add_row(batcher: &Batcher, i: usize, row: Row, values: &mut Vec<f64>) -> Result<bool, Refusal> {
+    let d = batcher.model.n_features();
+    let names = batcher.model.file.feature_names.as_deref().unwrap_or_default();
+    let first = values.len();
+    match row {
+        Row::Values(Numbers(row)) if row.len() == d => values.extend(row),
+        Row::Values(Numbers(row)) => {
+            return Err(Refusal::bad(format!("row {i} has {} values, and the model {d} columns", row.len())));
+        }
+        Row::Named(row) => {
+            values.resize(first + d, f64::NAN);
+            for (name, value) in row {
+                let shown = gmm_model::shown(&name);
+                let column = names.iter().position(|own| *own == name);
+                let column = column.ok_or_else(|| match names {
+                    [] => Refusal::bad(format!("row {i}: the model has no names of columns: give an array")),
+                    all => Refusal::bad(format!("row {i}: no column '{shown}': there are {}", all.join(", "))),
+                })?;
+                values[first + column] = match value {
+                    Value::Null => f64::NAN,
+                    Value::Number(value) => value.as_f64().unwrap_or(f64::INFINITY),
+                    _ => return Err(Refusal::bad(format!("row {i}, column '{shown}' is not a number"))),
+                };
+            }
+        }
+    }
+    let row = &values[first..];
+    match row.iter().position(|v| v.is_infinite()) {
+        Some(column) => Err(not_finite(row[column], (i, column), names)),
+        None => Ok(row.iter().any(|v| v.is_nan())),
+    }
+}
+
+/// Answers `/search`: for each row the rows of the matrix of largest inner product.
+///
+/// # Errors
+/// 400 for a row that does not fit; 404; 413.
+pub(crate) fn search(models: &Models, body: &Bytes, limits: &Limits) -> Result<Vec<u8>, Refusal> {
+    let request: SearchRequest = read(body)?;
+    let name = request.matrix.as_deref().map_or_else(|| models.only(true), Ok)?;
+    let slot = models.find(name, request.version.map(|v| v.to_string()).as_deref())?;
+    let served = slot.served();
+    let Served::Matrix(matrix) = &*served else {
+        return Err(Refusal::bad(format!("'{name}' is a model: see /score")));
+    };
+    let rows = one_or_more(request.row, request.rows)?;
+    limits.check_rows(rows.len())?;
+    let ((m, k), q) = (matrix.dim(), rows.len());
+    if let Some(i) = rows.iter().position(|row| row.0.len() != k) {
+        return Err(Refusal::bad(format!("row {i} has {} values, and the matrix {k} columns", rows[i].0.len())));
+    }
+    let count = request.count.unwrap_or(COUNT.min(m));
+    limits.check_answer(q.saturating_mul(count))?;
+    let values: Vec<f64> = rows.into_iter().flat_map(|row| row.0).collect();
+    let questions = ArrayView2::from_shape((q, k), &values).map_err(|e| Refusal::fault(e.to_string()))?;
+    let best = tokio::task::block_in_place(|| matrix.best(questions, count))?;
+    let found = |i: usize| -> Vec<Value> {
+        let own = i * count..(i + 1) * count;
+        let pairs = best.indices[own.clone()].iter().zip(&best.values[own]);
+        pairs.map(|(row, value)| json!({"row": row, "value": value})).collect()
+    };
+    let rows: Vec<Value> = (0..q).map(|i| found(i).into()).collect();
+    let answer = json!({"matrix": name, "version": slot.source.version.to_string(), "rows": rows});
+    Ok(answer.to_string().into_bytes())
+}
