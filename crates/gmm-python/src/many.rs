@@ -40,7 +40,7 @@ impl Drop for ManyFits {
         const MANY: usize = 1000;
         if self.fits.len() >= MANY {
             let fits = std::mem::take(&mut self.fits);
-            // If no thread can be had, the closure is dropped here.
+            // If no thread can be started, the closure is dropped here.
             let _ = std::thread::Builder::new().spawn(move || drop(fits));
         }
     }
