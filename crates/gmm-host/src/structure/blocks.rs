@@ -81,7 +81,8 @@ impl<'a> Blocks<'a> {
         if let Data::Host(data) = self.data {
             let n = data.n_rows();
             return (0..n).step_by(most).try_for_each(|start| {
-                let rows = data.part(start..n.min(start + most));
+                // Without the weights: those of a block may all be 0.
+                let rows = data.select_rows(&(start..n.min(start + most)).collect::<Vec<_>>());
                 let m = rows.n_rows();
                 let mut loaded = evaluate::load(self.engine, self.mixture, &rows, self.precision)?;
                 self.evaluate(loaded.as_mut(), of(start, m), &mut see)
