@@ -21,4 +21,3 @@ class GaussianMixture(mixture.GaussianMixture):
     def set_score_request(self, *, sample_weight: bool | str | None = ...) -> Self: ...  # type: ignore[override]
     def set_predict_request(self) -> Self: ...  # type: ignore[override]
     def set_predict_proba_request(self) -> Self: ...  # type: ignore[override]
-    def set_score_samples_request(self) -> Self: ...  # type: ignore[override]
