@@ -25,7 +25,7 @@ from sklearn.mixture import GaussianMixture as Peer
 from gmm_rs.many import fit_many
 
 SEED = 17
-COLUMNS = "what,dtype,fits,n,d,k,iterations,status,ms,ms_min,peer,peer_ms,ratio,error,likelihood,peer_likelihood"
+COLUMNS = "what,n,d,k,iterations,status,ms,ms_min,peer_ms,ratio,error,likelihood,peer_likelihood"
 # Differences of parameters from scikit-learn's after the same iterations, relative to the largest of their array.
 TOLERANCE = 1e-8
 CHECKED = 100
@@ -125,9 +125,9 @@ def contest(b, n, d, k, iterations, device, turns):
                 continue
             ms, likelihood = result
             status = "ok" if found < TOLERANCE else "wrong"
-            numbers = [statistics.median(times), min(times), peer, ms, ms / statistics.median(times)]
-            text = [f"{v:.2f}" if isinstance(v, float) else str(v) for v in numbers]
-            line = ["fit_many", np.dtype(dtype).name, *map(str, (b, n, d, k, iterations)), status, *text]
+            numbers = [statistics.median(times), min(times), ms, ms / statistics.median(times)]
+            what = f"{b} fits in {np.dtype(dtype).name} beside {peer}"
+            line = [what, *map(str, (n, d, k, iterations)), status, *(f"{v:.2f}" for v in numbers)]
             yield ",".join([*line, f"{found:.1e}", f"{own:.5f}", f"{likelihood:.5f}"])
 
 
@@ -157,7 +157,13 @@ def main():
         cases = [(b // 100, n, d, k, iterations) for b, n, d, k, iterations in cases]
     name = machine(arguments.device)
     versions = [f"{p} {importlib.metadata.version(p)}" for p in ("numpy", "scikit-learn")]
-    head = [f"# {name}, commit {arguments.commit}, {', '.join(versions)}, device {arguments.device}", COLUMNS]
+    head = [
+        "# what: many small fits in one call; milliseconds, the median of some turns; scikit-learn has its default threads",
+        f"# date: {datetime.date.today()}",
+        f"# commit: {arguments.commit}",
+        f"# machine: {name}, device {arguments.device}, {', '.join(versions)}",
+        COLUMNS,
+    ]
     lines = []
     for case in cases:
         for line in contest(*case, arguments.device, arguments.turns):
