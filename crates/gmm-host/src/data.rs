@@ -84,7 +84,7 @@ impl<'a> Data<'a> {
     ///
     /// # Errors
     /// [`Error::Missing`]; [`Error::MeasurementErrors`].
-    pub(crate) fn refuse_missing(self, what: &'static str) -> Result<(), Error> {
+    pub(crate) fn require_exact(self, what: &'static str) -> Result<(), Error> {
         self.refuse_measurement_errors(what)?;
         if self.has_missing() { Err(Error::Missing { what }) } else { Ok(()) }
     }
@@ -113,7 +113,7 @@ impl<'a> Data<'a> {
     /// [`Error::Missing`] if values are missing; [`Error::MeasurementErrors`]. None else for rows on the host. [`Error::Data`] with the first row and column that is NaN or infinite;
     /// [`Error::Memory`]; [`Error::Device`].
     pub fn walk(self, see: &mut dyn FnMut(usize, ArrayView2<'_, f64>)) -> Result<(), Error> {
-        self.refuse_missing("this computation")?;
+        self.require_exact("this computation")?;
         self.walk_with_holes(see)
     }
 

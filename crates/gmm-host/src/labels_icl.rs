@@ -19,7 +19,7 @@ pub fn labels_icl<'a>(
     precision: Precision,
 ) -> Result<f64, Error> {
     let data = data.into();
-    data.refuse_missing("the ICL of labels")?;
+    data.require_exact("the ICL of labels")?;
     let present = data.without_absent_rows();
     let data = present.as_ref().map_or(data, Data::from);
     let (n, d) = data.dim();

@@ -31,9 +31,7 @@ impl<T: Dispatch> CpuScorer<T> {
 impl<T: Dispatch> Scorer for CpuScorer<T> {
     fn evaluate(&self, data: &Dataset, want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
         check_features(data.n_features(), self.terms.d)?;
-        if data.has_missing() {
-            return Err(Error::Missing { what: "an evaluation by a scorer" });
-        }
+        crate::Data::from(data).require_exact("an evaluation by a scorer")?;
         // After a panic the workspace is sized anew.
         let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
         // The workspace has no buffer for blocks that were not copied.

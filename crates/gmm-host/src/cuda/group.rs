@@ -96,6 +96,9 @@ impl CudaGroup {
         shift: &[f64],
         to_move: bool,
     ) -> Result<Box<dyn Resident>, Error> {
+        if data.measurement_errors().is_some() {
+            return self.load_measured(data, precision, shift);
+        }
         if data.has_missing() {
             return self.load_incomplete(data, precision, shift);
         }

@@ -202,6 +202,9 @@ impl CudaEngine {
         to_move: bool,
     ) -> Result<Box<dyn Resident>, Error> {
         check_features(data.n_features(), shift.len())?;
+        if data.measurement_errors().is_some() {
+            return self.load_measured(data, precision, shift);
+        }
         if data.has_missing() {
             return self.load_incomplete(data, precision, shift);
         }

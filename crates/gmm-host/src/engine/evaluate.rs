@@ -256,6 +256,7 @@ pub trait Scorer: Send + Sync {
     /// [`evaluate::load`](crate::evaluate::load) loads. One call waits for the other.
     ///
     /// # Errors
-    /// [`Error::Features`] if the number of columns differs; [`Error::Missing`] if values are missing; [`Error::Memory`].
+    /// [`Error::Features`] if the number of columns differs; [`Error::Missing`] if values are missing, [`Error::MeasurementErrors`] if they have
+    /// such errors; [`Error::Memory`].
     fn evaluate(&self, data: &Dataset, want: EvaluateOptions<'_>) -> Result<Evaluation, Error>;
 }

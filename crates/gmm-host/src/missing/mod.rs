@@ -59,10 +59,10 @@ pub(crate) fn check(data: Data<'_>, options: &FitOptions) -> Result<(), Error> {
         data.check_columns_observed()?;
     }
     if options.rule.noise.is_some() {
-        data.refuse_missing("uniform noise")?;
+        data.require_exact("uniform noise")?;
     }
     match options.init {
-        Init::Tree(_) | Init::Best(_) => data.refuse_missing("a start by a tree"),
+        Init::Tree(_) | Init::Best(_) => data.require_exact("a start by a tree"),
         _ => Ok(()),
     }
 }

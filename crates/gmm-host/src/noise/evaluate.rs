@@ -94,7 +94,7 @@ fn of_data(
     out: NoiseOutputs<'_>,
 ) -> Result<Evaluation, Error> {
     noise.check(mixture.n_features())?;
-    data.refuse_missing("uniform noise")?;
+    data.require_exact("uniform noise")?;
     let mut rows = crate::evaluate::load(engine, mixture, data, precision)?;
     evaluate_rows(rows.as_mut(), data.weights(), mixture, noise, out)
 }

@@ -129,7 +129,7 @@ pub(crate) fn of_data(
     data: Data<'_>,
 ) -> Result<Option<NoiseRule>, Error> {
     let Some(noise) = &options.rule.noise else { return Ok(None) };
-    data.refuse_missing("uniform noise")?;
+    data.require_exact("uniform noise")?;
     let weights = data.weights().map(<[f64]>::to_vec);
     if let NoiseStart::Given(start) = &noise.start {
         start.check(present.dim().1)?;

@@ -20,7 +20,7 @@ pub(crate) fn separate(
     options: &FitOptions,
 ) -> Result<Option<(Option<Dataset>, LabelledRows)>, Error> {
     let Some(labels) = &options.rule.labels else { return Ok(None) };
-    data.refuse_missing("known components of rows")?;
+    data.require_exact("known components of rows")?;
     let (n, k) = (data.dim().0, options.n_components);
     if labels.len() != n {
         let must = format!("{n}, the number of rows");

@@ -3,9 +3,8 @@
 
 use ndarray::{Array1, Array2};
 
-use crate::missing::reference::inverse;
-use crate::reference::log_sum_exp;
-use crate::{CovarianceType, Dataset, Mixture, Statistics, packed_index, packed_len};
+use crate::missing::reference::{add_expected, inverse, of_joint};
+use crate::{Dataset, Mixture, Statistics};
 
 /// What is known of a row: `w`, `(m,)`, `R`, `(m, d)`, and `S`, `(m, m)`. Missing values and their errors are left out.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,17 +64,12 @@ pub fn posterior(mixture: &Mixture, x: &Measurement) -> (f64, Array1<f64>) {
         return (0.0, mixture.weights().to_owned());
     }
     let joint: Vec<f64> = (0..mixture.n_components()).map(|c| component(mixture, c, x).0).collect();
-    let total = log_sum_exp(&joint);
-    if total == f64::NEG_INFINITY {
-        return (total, mixture.weights().to_owned());
-    }
-    (total, joint.iter().map(|v| (v - total).exp()).collect())
+    of_joint(mixture, &joint)
 }
 
 /// One E-step with the expected sufficient statistics of the true rows about the mixture's means. A row of which nothing is
 /// measured does not count.
 pub fn statistics(mixture: &Mixture, data: &Dataset) -> Statistics {
-    let d = mixture.n_features();
     let mut out = Statistics::zero(mixture.covariance_type(), mixture.means().to_owned());
     for row in 0..data.n_rows() {
         let (w, x) = (data.weight(row), Measurement::of(data, row));
@@ -84,26 +78,10 @@ pub fn statistics(mixture: &Mixture, data: &Dataset) -> Statistics {
             continue;
         }
         let (log_density, r) = posterior(mixture, &x);
-        out.log_likelihood += w * log_density;
-        out.total_weight += w;
-        for c in 0..mixture.n_components() {
+        add_expected(&mut out, (w, log_density), &r, |c| {
             let (_, b, rest) = component(mixture, c, &x);
-            let z = b - mixture.means().row(c);
-            out.weight[c] += w * r[c];
-            for i in 0..d {
-                out.first[[c, i]] += w * r[c] * z[i];
-                for j in 0..=i {
-                    let product = w * r[c] * (z[i] * z[j] + rest[[i, j]]);
-                    match out.kind {
-                        CovarianceType::Full => out.second[c * packed_len(d) + packed_index(i, j)] += product,
-                        CovarianceType::Tied => out.second[packed_index(i, j)] += product,
-                        CovarianceType::Diag if i == j => out.second[c * d + i] += product,
-                        CovarianceType::Spherical if i == j => out.second[c] += product,
-                        _ => {}
-                    }
-                }
-            }
-        }
+            (b, rest)
+        });
     }
     out
 }

@@ -63,17 +63,51 @@ pub fn posterior(mixture: &Mixture, x: ArrayView1<'_, f64>) -> (f64, Array1<f64>
         return (0.0, mixture.weights().to_owned());
     }
     let joint: Vec<f64> = (0..mixture.n_components()).map(|c| component(mixture, c, x).0).collect();
-    let total = log_sum_exp(&joint);
+    of_joint(mixture, &joint)
+}
+
+/// Log density and responsibilities from the log joint densities; the weights if every density underflows.
+pub(crate) fn of_joint(mixture: &Mixture, joint: &[f64]) -> (f64, Array1<f64>) {
+    let total = log_sum_exp(joint);
     if total == f64::NEG_INFINITY {
         return (total, mixture.weights().to_owned());
     }
     (total, joint.iter().map(|v| (v - total).exp()).collect())
 }
 
+/// Adds a row of weight `w`, of which each component expects a mean and a covariance, given what is known of it.
+pub(crate) fn add_expected(
+    out: &mut Statistics,
+    (w, log_density): (f64, f64),
+    responsibilities: &Array1<f64>,
+    expected: impl Fn(usize) -> (Array1<f64>, Array2<f64>),
+) {
+    let d = out.first.ncols();
+    out.log_likelihood += w * log_density;
+    out.total_weight += w;
+    for (c, r) in responsibilities.iter().enumerate() {
+        let (mean, rest) = expected(c);
+        let z = mean - out.centres.row(c);
+        out.weight[c] += w * r;
+        for i in 0..d {
+            out.first[[c, i]] += w * r * z[i];
+            for j in 0..=i {
+                let product = w * r * (z[i] * z[j] + rest[[i, j]]);
+                match out.kind {
+                    CovarianceType::Full => out.second[c * packed_len(d) + packed_index(i, j)] += product,
+                    CovarianceType::Tied => out.second[packed_index(i, j)] += product,
+                    CovarianceType::Diag if i == j => out.second[c * d + i] += product,
+                    CovarianceType::Spherical if i == j => out.second[c] += product,
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
 /// One E-step with the expected sufficient statistics about the mixture's means; `weights` is `(n,)`. A row without observed
 /// values does not count.
 pub fn statistics(mixture: &Mixture, rows: ArrayView2<'_, f64>, weights: Option<&[f64]>) -> Statistics {
-    let d = mixture.n_features();
     let mut out = Statistics::zero(mixture.covariance_type(), mixture.means().to_owned());
     for (i, x) in rows.outer_iter().enumerate() {
         let w = weights.map_or(1.0, |w| w[i]);
@@ -82,26 +116,10 @@ pub fn statistics(mixture: &Mixture, rows: ArrayView2<'_, f64>, weights: Option<
             continue;
         }
         let (log_density, r) = posterior(mixture, x);
-        out.log_likelihood += w * log_density;
-        out.total_weight += w;
-        for c in 0..mixture.n_components() {
+        add_expected(&mut out, (w, log_density), &r, |c| {
             let (_, completed, rest) = component(mixture, c, x);
-            let z = completed - mixture.means().row(c);
-            out.weight[c] += w * r[c];
-            for i in 0..d {
-                out.first[[c, i]] += w * r[c] * z[i];
-                for j in 0..=i {
-                    let product = w * r[c] * (z[i] * z[j] + rest[[i, j]]);
-                    match out.kind {
-                        CovarianceType::Full => out.second[c * packed_len(d) + packed_index(i, j)] += product,
-                        CovarianceType::Tied => out.second[packed_index(i, j)] += product,
-                        CovarianceType::Diag if i == j => out.second[c * d + i] += product,
-                        CovarianceType::Spherical if i == j => out.second[c] += product,
-                        _ => {}
-                    }
-                }
-            }
-        }
+            (completed, rest)
+        });
     }
     out
 }

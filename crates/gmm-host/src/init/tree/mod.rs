@@ -71,7 +71,7 @@ impl Tree {
     /// [`Error::Device`] if rows on a GPU cannot be copied.
     pub fn new<'a>(data: impl Into<Data<'a>>, k: usize, most: Option<usize>, draws: &mut Draws) -> Result<Self, Error> {
         let data = data.into();
-        data.refuse_missing("a start by a tree")?;
+        data.require_exact("a start by a tree")?;
         let n = data.dim().0;
         let count = sample_size(n, k, most);
         let sample = if count < n { RowSample::some(data, count, draws) } else { RowSample::all(data) };
