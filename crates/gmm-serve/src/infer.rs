@@ -114,8 +114,7 @@ pub(crate) async fn infer(
                     return Err(Refusal::bad(format!("parameter 'missing' is '{other}': it must be error or em")));
                 }
             };
-            let rows = rows(batcher, request.inputs, takes_missing)?;
-            limits.check_rows(rows.n)?;
+            let rows = rows(batcher, request.inputs, takes_missing, limits)?;
             let n = rows.n;
             let share = batcher.evaluate(rows.values, rows.has_missing, wanted).await?;
             put(batcher, &share, n, outputs, sink);
@@ -178,16 +177,17 @@ fn two_sides(shape: &[usize], d: usize) -> Option<usize> {
 }
 
 /// The rows of the input `rows`, or of one input for each column by name, where columns that are not given are missing.
-fn rows(batcher: &Batcher, mut inputs: Vec<Tensor>, takes_missing: bool) -> Result<Rows, Refusal> {
+fn rows(batcher: &Batcher, mut inputs: Vec<Tensor>, takes_missing: bool, limits: &Limits) -> Result<Rows, Refusal> {
     let d = batcher.model.n_features();
     let names = batcher.model.file.feature_names.as_deref().unwrap_or_default();
     let (values, n) = match inputs.as_mut_slice() {
         [only] if only.name == ROWS => {
             let n = two_sides(&only.shape, d).ok_or_else(|| wrong_shape(&only.name, &only.shape, d))?;
+            limits.check_rows(n)?;
             (std::mem::take(&mut only.values), n)
         }
         [] => return Err(one_input(ROWS, 0)),
-        all => by_name(all, names)?,
+        all => by_name(all, names, limits)?,
     };
     let mut has_missing = false;
     for (i, value) in values.iter().enumerate() {
@@ -213,8 +213,10 @@ pub(crate) fn not_finite(value: f64, (row, column): (usize, usize), names: &[Str
 }
 
 /// Rows of inputs that are columns of one shape, `[n]` or `[n, 1]`; NaN in columns that are not given.
-fn by_name(inputs: &[Tensor], names: &[String]) -> Result<(Vec<f64>, usize), Refusal> {
+fn by_name(inputs: &[Tensor], names: &[String], limits: &Limits) -> Result<(Vec<f64>, usize), Refusal> {
     let n = inputs[0].values.len();
+    // First: a few columns of many rows become far more memory than the request had.
+    limits.check_rows(n)?;
     let mut rows = vec![f64::NAN; n.saturating_mul(names.len())];
     let mut seen = vec![false; names.len()];
     for Tensor { name, shape, values } in inputs {

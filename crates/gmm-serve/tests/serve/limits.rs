@@ -48,6 +48,9 @@ fn too_many_rows_are_refused() {
     let rows = [[0.0, 0.0]; 3];
     server.post(INFER, &infer_body(&rows, &[])).refused(413, &["3 rows, and at most 2"]);
     server.post("/score", &serde_json::json!({"rows": rows}).to_string()).refused(413, &["3 rows, and at most 2"]);
+    let column = serde_json::json!({"name": "a", "shape": [3], "datatype": "FP64", "data": [0.0, 0.0, 0.0]});
+    let by_name = serde_json::json!({"inputs": [column], "parameters": {"missing": "em"}});
+    server.post(INFER, &by_name.to_string()).refused(413, &["3 rows, and at most 2"]);
     server.post(INFER, &infer_body(&rows[..2], &[])).ok();
 }
 
