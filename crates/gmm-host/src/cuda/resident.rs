@@ -18,6 +18,7 @@ use super::rows::outputs::Outputs;
 use super::seeding::Seeding;
 use super::seeding::lloyd::Lloyd;
 use super::tune;
+use crate::cuda::rows::reach::Wanted;
 use crate::em::{EmOptions, EmRun};
 use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding as Seeds, check_features};
 use crate::init::{LloydPasses, RowDraw, WeighedRows, lloyd_pass};
@@ -51,9 +52,9 @@ impl<T: Number> CudaResident<T> {
         precision: Precision,
         shift: &[f64],
         forced: ForcedPlan,
-        to_move: bool,
+        wanted: Wanted<'_>,
     ) -> Result<Self, Error> {
-        Rows::load(gpu, data, precision, shift, forced, to_move).map(Self::of)
+        Rows::load(gpu, data, precision, shift, forced, wanted).map(Self::of)
     }
 
     /// See [`Rows::from_device`].
@@ -216,11 +217,7 @@ impl<T: Number> Seeds for CudaResident<T> {
     fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
         check_features(self.rows.d, centres.ncols())?;
         let Self { rows, lloyd, .. } = self;
-        // Sums of several sections have the same bits whether the rows are on the device or not.
-        let found = match rows.sections.count() {
-            1 => rows.run(|rows| lloyd.hard_statistics(rows, kind, centres))?,
-            _ => None,
-        };
+        let found = rows.run(|rows| lloyd.hard_statistics(rows, kind, centres))?;
         found.map_or_else(|| rows.run(|rows| rows.nearest_here(kind, centres)), Ok)
     }
 

@@ -4,10 +4,11 @@ use cust::memory::DeviceSlice;
 use gmm_kernels::THREADS;
 use gmm_kernels::device::WARP;
 use gmm_kernels::em::state::STATE_LEN;
-use gmm_kernels::layout::tiles;
+use gmm_kernels::layout::{packed_len, tiles};
 use gmm_kernels::seeding::lloyd::assign::{self, Assign};
 use gmm_kernels::seeding::lloyd::centres::{MoveCentres, SEEN, Settle, lloyd_move, lloyd_settle};
 use gmm_kernels::seeding::lloyd::end::{EndOfPass, MOST_CENTRES, MOST_NUMBERS, lloyd_end, waits};
+use gmm_kernels::seeding::lloyd::products::{HardProducts, MOST_CENTRES as MOST_OF_RANGE, hard_products, pieces};
 use gmm_kernels::seeding::lloyd::sums::{HardSums, hard_sums};
 use gmm_kernels::seeding::lloyd::{CentreLayout, SumSplits, labels_len};
 
@@ -27,7 +28,27 @@ pub(crate) struct LloydPlan {
     /// Blocks of `assign`.
     pub(crate) blocks: u32,
     pub(crate) cut: SumSplits,
+    /// For full and tied covariances, where second moments are wanted.
+    pub(crate) products: Option<ProductSplits>,
     pub(crate) end: End,
+}
+
+/// Division of the products of clusters into blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProductSplits {
+    /// Whether the products of all clusters are added up.
+    pub(crate) tied: bool,
+    /// Centres of a block.
+    pub(crate) range: u32,
+    /// Parts of the rows, each with its own partial result.
+    pub(crate) splits: u32,
+}
+
+impl ProductSplits {
+    /// Length of a partial result.
+    pub(crate) fn len(self, shape: &Shape) -> u64 {
+        packed_len(shape.d) * if self.tied { 1 } else { u64::from(shape.k) }
+    }
 }
 
 /// The launches that end a pass, after labels and partial sums. A single block saves one or two launches.
@@ -79,7 +100,9 @@ pub(crate) struct LloydBuffers {
     pub(crate) coefficients: DeviceSlice<f64>,
     /// [`SumSplits::len`].
     pub(crate) sums: DeviceSlice<f64>,
-    /// `(splits, SumSplits::len)`.
+    /// [`ProductSplits::len`], or empty.
+    pub(crate) products: DeviceSlice<f64>,
+    /// `(splits, SumSplits::len)`; later `(splits, ProductSplits::len)`.
     pub(crate) partials: DeviceSlice<f64>,
 }
 
@@ -152,15 +175,51 @@ impl Launcher<'_> {
         }
     }
 
-    /// Reduces the partial sums.
-    pub(crate) fn hard_sums(self, plan: &LloydPlan, b: &LloydBuffers) -> Result<(), Error> {
-        self.reduce_blocks(&b.partials, plan.cut.splits.into(), plan.cut.len(plan.shape.k), &b.sums, false)
+    /// Reduces the partial sums; adds them to the sums so far if `accumulate`.
+    pub(crate) fn hard_sums(self, plan: &LloydPlan, b: &LloydBuffers, accumulate: bool) -> Result<(), Error> {
+        self.reduce_blocks(&b.partials, plan.cut.splits.into(), plan.cut.len(plan.shape.k), &b.sums, accumulate)
+    }
+
+    /// Computes the products of clusters from the labels of [`hard_pass`](Self::hard_pass), whose partial sums it
+    /// overwrites; adds them to the products so far if `accumulate`.
+    pub(crate) fn hard_products<T: Number>(
+        self,
+        plan: &LloydPlan,
+        cut: ProductSplits,
+        rows: &Chunk<T>,
+        b: &LloydBuffers,
+        accumulate: bool,
+    ) -> Result<(), Error> {
+        let shape = plan.shape;
+        let len = cut.len(&shape);
+        check_chunk(&shape, rows);
+        at_least(&b.labels, labels_len(rows.n), "labels");
+        at_least(&b.centres, u64::from(shape.k) * u64::from(shape.d), "centres");
+        at_least(&b.partials, u64::from(cut.splits) * len, "partial products");
+        let is_range = cut.range > 0 && cut.range <= MOST_OF_RANGE;
+        assert!(is_range && (!cut.tied || cut.range >= shape.k), "centres of a block");
+        let a = HardProducts::<T> {
+            x: pointer(&rows.x),
+            row_weights: or_null(rows.row_weights.as_ref()),
+            n: rows.n,
+            d: shape.d,
+            k: shape.k,
+            tied: cut.tied.into(),
+            labels: pointer(&b.labels),
+            centres: pointer(&b.centres),
+            range: cut.range,
+            partials: pointer(&b.partials),
+        };
+        let blocks = pieces(shape.d) * shape.k.div_ceil(cut.range);
+        // SAFETY: every length was checked against the field's formula.
+        unsafe { self.launch(hard_products::<T>(), (blocks, cut.splits), a)? };
+        self.reduce_blocks(&b.partials, cut.splits.into(), len, &b.products, accumulate)
     }
 
     /// Moves the centres to the means of their rows, and decides whether the loop ends after this iteration.
     pub(crate) fn end_pass(self, plan: &LloydPlan, iteration: u32, rest: f64, b: &LloydBuffers) -> Result<(), Error> {
         if plan.end != End::OneBlockOfAll {
-            self.hard_sums(plan, b)?;
+            self.hard_sums(plan, b, false)?;
         }
         if plan.end == End::Launches {
             self.move_centres(plan, iteration, b)?;

@@ -16,7 +16,7 @@ mod seeding;
 
 pub(crate) use arguments::{Chunk, Model, StepOutputs, at_least, or_null, pointer};
 pub(crate) use launcher::Launcher;
-pub(crate) use lloyd::{End, LloydBuffers, LloydPlan};
+pub(crate) use lloyd::{End, LloydBuffers, LloydPlan, ProductSplits};
 pub(crate) use log_likelihood::{FixedPointPlan, LogLikelihoodPlan, SingleMixturePlan};
 pub(crate) use many::{ManyBuffers, ManyShape};
 pub(crate) use products::{Factor, ProductShape, Raw, Side};

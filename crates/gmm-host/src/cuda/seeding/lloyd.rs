@@ -1,5 +1,6 @@
 //! Lloyd's iterations on the device: the host enqueues batches of passes and polls between them.
 
+use std::ops::{Range, RangeInclusive};
 use std::time::Instant;
 
 use cust::memory::AsyncCopyDestination;
@@ -16,6 +17,8 @@ use crate::cuda::driver::buffers::{Pinned, Slot, pin, pinned_empty};
 use crate::cuda::launch::{End, Launcher, LloydBuffers, LloydPlan};
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
+use crate::cuda::seeding::hard_moments::{product_splits, statistics_of};
+use crate::cuda::shape::Shape;
 use crate::init::LloydPasses;
 
 /// State of Lloyd's iterations that is kept between calls.
@@ -65,6 +68,7 @@ struct Arena {
     constants: usize,
     coefficients: usize,
     sums: usize,
+    products: usize,
     partials: usize,
     len: usize,
 }
@@ -73,6 +77,10 @@ impl Arena {
     fn of(plan: &LloydPlan) -> Self {
         let (k, d) = (plan.shape.k as usize, plan.shape.d as usize);
         let sums_len = plan.cut.len(plan.shape.k) as usize;
+        let products_len = plan.products.map_or(0, |p| p.len(&plan.shape)) as usize;
+        // Partial sums, and after their reduction partial products.
+        let partials_len = plan.products.map_or(0, |p| p.splits) as usize * products_len;
+        let partials_len = partials_len.max(plan.cut.splits as usize * sums_len);
         // Each section starts 16-byte aligned.
         let up = |len: usize| len.next_multiple_of(2);
         let weights = SEEN;
@@ -82,9 +90,10 @@ impl Arena {
         let constants = moved + up(k);
         let coefficients = constants + 8 * plan.place.groups as usize;
         let sums = coefficients + plan.place.coefficients() as usize;
-        let partials = sums + up(sums_len);
-        let len = partials + plan.cut.splits as usize * sums_len;
-        Self { k, weights, centres, seen, moved, constants, coefficients, sums, partials, len }
+        let products = sums + up(sums_len);
+        let partials = products + up(products_len);
+        let len = partials + partials_len;
+        Self { k, weights, centres, seen, moved, constants, coefficients, sums, products, partials, len }
     }
 }
 
@@ -132,7 +141,8 @@ impl Lloyd {
         most: usize,
         rest: f64,
     ) -> Result<Option<LloydPasses>, Error> {
-        let Some(plan) = self.plan(data, centres.nrows(), false)? else { return Ok(None) };
+        let shape = data.shape(CovarianceType::Spherical, centres.nrows());
+        let Some(plan) = self.plan(data, shape, false)? else { return Ok(None) };
         let arena = Arena::of(&plan);
         // If a buffer is replaced, the centres left in it are lost.
         let (left, room) = (self.left.take(), self.numbers.bytes());
@@ -177,18 +187,16 @@ impl Lloyd {
         Ok(found)
     }
 
-    /// [`Seeding::nearest`](crate::Seeding::nearest) for diagonal and spherical covariances, which need no
-    /// responsibilities; `None` if the host must run the pass.
+    /// [`Seeding::nearest`](crate::Seeding::nearest) without responsibilities, section by section; `None` if the host must
+    /// run the pass.
     pub(crate) fn hard_statistics<T: Number>(
         &mut self,
         data: &mut Rows<T>,
         kind: CovarianceType,
         centres: ArrayView2<'_, f64>,
     ) -> Result<Option<Statistics>, Error> {
-        if !matches!(kind, CovarianceType::Spherical | CovarianceType::Diag) {
-            return Ok(None);
-        }
-        let Some(plan) = self.plan(data, centres.nrows(), true)? else { return Ok(None) };
+        let shape = Shape { n: data.sections.rows() as u64, ..data.shape(kind, centres.nrows()) };
+        let Some(plan) = self.plan(data, shape, true)? else { return Ok(None) };
         let arena = Arena::of(&plan);
         self.left = None;
         match self.reserve(data, &plan, &arena) {
@@ -197,30 +205,23 @@ impl Lloyd {
         }
         self.begin(data, &plan, &arena, Some(centres))?;
         let buffers = self.buffers(&plan, &arena);
-        let launcher = Launcher { gpu: &data.gpu, queue: &data.queue };
-        launcher.hard_pass(&plan, 1, &data.whole(), &buffers)?;
-        launcher.hard_sums(&plan, &buffers)?;
-        let (k, d) = centres.dim();
-        let len = plan.cut.columns as usize * k;
-        let host = &mut self.seen.as_mut_slice()[..len];
-        // SAFETY: the host buffer is pinned, and is read only after the wait below.
-        let copy = unsafe { buffers.sums.index(..len).async_copy_to(&mut *host, &data.queue.stream) };
-        data.gpu.check("a copy of sums from the device", copy)?;
-        data.queue.wait(&data.gpu)?;
-        let sums = &self.seen.as_slice()[..len];
-        let mut out = Statistics::zero(kind, centres.to_owned());
-        out.weight.copy_from_slice(&sums[d * k..(d + 1) * k]);
-        out.first = Array2::from_shape_fn((k, d), |(c, j)| sums[j * k + c]);
-        let second = |c: usize, j: usize| sums[(d + 1 + j) * k + c];
-        match kind {
-            CovarianceType::Diag => (0..k * d).for_each(|i| out.second[i] = second(i / d, i % d)),
-            _ => (0..k).for_each(|c| out.second[c] = (0..d).map(|j| second(c, j)).sum()),
+        for (section, range) in data.sections.ranges().enumerate() {
+            let rows = data.stage(range)?;
+            let launcher = Launcher { gpu: &data.gpu, queue: &data.queue };
+            launcher.hard_pass(&plan, 1, &rows, &buffers)?;
+            launcher.hard_sums(&plan, &buffers, section > 0)?;
+            if let Some(cut) = plan.products {
+                launcher.hard_products(&plan, cut, &rows, &buffers, section > 0)?;
+            }
         }
-        out.total_weight = data.total_weight;
-        out.n_rows = data.n as u64;
+        let sums = self.received(data, arena.sums..arena.partials)?;
+        let out = statistics_of(&plan, kind, centres, sums, arena.products - arena.sums);
+        let out = Statistics { total_weight: data.total_weight, n_rows: data.n as u64, ..out };
+        let (k, d) = centres.dim();
         let relative = |c: usize, j: usize| centres[[c, j]] - data.shift[j];
         let norms = (0..k).map(|c| out.weight[c] * (0..d).map(|j| relative(c, j).powi(2)).sum::<f64>()).sum();
-        let inertia = out.second.iter().sum();
+        let parts = plan.cut.columns as usize * k;
+        let inertia = self.seen.as_slice()[parts..plan.cut.len(shape.k) as usize].iter().sum();
         // A single centre is always the nearest.
         if out.is_finite() && (k == 1 || !self.loses(data, norms, inertia)) {
             return Ok(Some(out));
@@ -229,16 +230,27 @@ impl Lloyd {
         Ok(None)
     }
 
+    /// Copies a range of the numbers to the host, and waits for it.
+    fn received<T: Number>(&mut self, data: &mut Rows<T>, range: Range<usize>) -> Result<&[f64], Error> {
+        let memory = &mut *self;
+        let host = &mut memory.seen.as_mut_slice()[..range.len()];
+        let device = memory.numbers.first(range.end).index(range);
+        // SAFETY: the host buffer is pinned, and is read only after the wait below.
+        let copy = unsafe { device.async_copy_to(&mut *host, &data.queue.stream) };
+        data.gpu.check("a copy of sums from the device", copy)?;
+        data.queue.wait(&data.gpu)?;
+        Ok(host)
+    }
+
     /// Whether products lose too much precision, given Σ w |c|² about the shift and Σ w |x − c|². `f32` rows lose more
     /// by their own rounding than products in `f64` do.
     fn loses<T: Number>(&self, data: &Rows<T>, norms: f64, inertia: f64) -> bool {
         data.precision == Precision::F64 && 4.0 * f64::EPSILON * norms > LARGEST_LOSS * inertia
     }
 
-    /// Plans a pass, with second moments or without; `None` if the module has no kernels for it or the host must run
-    /// it.
-    fn plan<T: Number>(&self, data: &mut Rows<T>, k: usize, second: bool) -> Result<Option<LloydPlan>, Error> {
-        let shape = data.shape(CovarianceType::Spherical, k);
+    /// Plans a pass with the second moments of the shape's kind; `None` if the module has no kernels for it or the host must
+    /// run it.
+    fn plan<T: Number>(&self, data: &mut Rows<T>, shape: Shape, second: bool) -> Result<Option<LloydPlan>, Error> {
         let place = CentreLayout::of(shape.k, shape.d);
         let (assign, sums) = (assign::kernel::<T>(place.at_once).name, sums::hard_sums::<T>().name);
         if self.by_host || data.forced.host_loop() || !data.gpu.has(assign) || !data.gpu.has(sums) {
@@ -247,7 +259,8 @@ impl Lloyd {
         let limits = data.gpu.limits;
         let resident = assign::shared_len(place, true) <= RESIDENT_BYTES;
         let each = data.gpu.occupancy(assign, THREADS, assign::shared_len(place, resident))?;
-        let columns = if second { 2 * shape.d + 1 } else { shape.d + 1 };
+        let of_columns = second && matches!(shape.kind, CovarianceType::Diag | CovarianceType::Spherical);
+        let columns = if of_columns { 2 * shape.d + 1 } else { shape.d + 1 };
         let ranges = ranges(shape.k, limits.shared_bytes);
         let warps_of_block = THREADS / WARP;
         let at_once = data.gpu.occupancy(sums, THREADS, sums::shared_len(shape.k, ranges))?.min(WARPS / warps_of_block);
@@ -256,7 +269,9 @@ impl Lloyd {
         let splits = splits(sums::most_splits(shape.n), shape.k.div_ceil(ranges), units, at_once);
         let cut = SumSplits { columns, ranges, splits };
         let end = End::of(cut, shape.k);
-        let plan = LloydPlan { shape, place, resident, blocks: each * limits.multiprocessors, cut, end };
+        let products = if second && !of_columns { Some(product_splits::<T>(data, &shape)?) } else { None };
+        let blocks = each * limits.multiprocessors;
+        let plan = LloydPlan { shape, place, resident, blocks, cut, products, end };
         tracing::debug!(plan = format!("{plan:?}"), "Lloyd's iterations on the device");
         Ok(Some(plan))
     }
@@ -271,7 +286,7 @@ impl Lloyd {
         memory.labels.reserve(gpu, labels)?;
         memory.state.reserve(gpu, STATE_LEN)?;
         // Large enough for both kinds of calls, so that it is not replaced while a copy to or from it is in flight.
-        pin(gpu, &mut memory.seen, arena.seen.max(plan.cut.len(plan.shape.k) as usize))
+        pin(gpu, &mut memory.seen, arena.seen.max(arena.partials - arena.sums))
     }
 
     fn buffers(&self, plan: &LloydPlan, at: &Arena) -> LloydBuffers {
@@ -285,7 +300,8 @@ impl Lloyd {
             moved: numbers.index(at.moved..at.constants),
             constants: numbers.index(at.constants..at.coefficients),
             coefficients: numbers.index(at.coefficients..at.sums),
-            sums: numbers.index(at.sums..at.partials),
+            sums: numbers.index(at.sums..at.products),
+            products: numbers.index(at.products..at.partials),
             partials: numbers.index(at.partials..),
         }
     }
@@ -332,7 +348,7 @@ impl Lloyd {
         &self,
         data: &mut Rows<T>,
         arena: &Arena,
-        expected: std::ops::RangeInclusive<usize>,
+        expected: RangeInclusive<usize>,
     ) -> Option<LloydPasses> {
         let seen = &self.seen.as_slice()[..arena.seen];
         let [number, _, inertia, move_squared] = seen[..SEEN] else { unreachable!("four numbers") };

@@ -2,6 +2,7 @@
 //! receives sums and row numbers, once for each centre ([`one_by_one`]) or once in all ([`batched`]).
 
 pub(crate) mod batched;
+mod hard_moments;
 pub(crate) mod lloyd;
 mod one_by_one;
 

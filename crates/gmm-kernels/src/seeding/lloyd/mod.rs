@@ -9,6 +9,8 @@
 //! 4. [`centres`]: moves each centre to the mean of its rows, and computes what [`assign`] needs of it.
 //! 5. [`settle`](centres::lloyd_settle): checks whether the centres have converged, or one of them lost all its rows.
 //!
+//! [`products`] adds the second moments of full and tied covariances, for the M-step after k-means.
+//!
 //! For few centres one block does the last two steps, and also the third if there are few partial results ([`end`]).
 //!
 //! **Precision of the product.** Its error is `eps |x| |c|` in `f64`, relative to the rows' shift; for `f32` rows this
@@ -18,6 +20,7 @@
 pub mod assign;
 pub mod centres;
 pub mod end;
+pub mod products;
 pub mod sums;
 
 use crate::layout::tiles;

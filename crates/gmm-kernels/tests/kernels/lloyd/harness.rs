@@ -5,9 +5,11 @@ use std::ptr::null;
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
 use gmm_kernels::em::state::STATE_LEN;
+use gmm_kernels::layout::packed_len;
 use gmm_kernels::seeding::lloyd::assign::{self, Assign};
 use gmm_kernels::seeding::lloyd::centres::{MoveCentres, SEEN, Settle, lloyd_move, lloyd_settle};
 use gmm_kernels::seeding::lloyd::end::{EndOfPass, MOST_NUMBERS, lloyd_end};
+use gmm_kernels::seeding::lloyd::products::{HardProducts, hard_products, pieces};
 use gmm_kernels::seeding::lloyd::sums::{HardSums, hard_sums};
 use gmm_kernels::seeding::lloyd::{CentreLayout, SumSplits, labels_len};
 use ndarray::Array2;
@@ -128,6 +130,28 @@ impl<T: Real> Loop<T> {
         // SAFETY: every buffer has the length that the kernel's arguments document.
         unsafe { hard_sums::<T>().emulate(grid, arguments) };
         self.sums = reduced(&self.partials, self.cut.splits.into(), self.cut.len(self.k as u32), false);
+    }
+
+    /// Products of clusters by the labels: `(k, packed_len(d))`, or of all clusters together.
+    pub(super) fn products(&self, tied: bool, range: u32, splits: u32) -> Vec<f64> {
+        let len = packed_len(self.d as u32) * if tied { 1 } else { self.k as u64 };
+        let mut partials: Buffer<f64> = poison(u64::from(splits) * len);
+        let arguments = HardProducts {
+            x: self.x.pointer(),
+            row_weights: self.row_weights.as_ref().map_or(null(), Buffer::pointer),
+            n: self.n as u64,
+            d: self.d as u32,
+            k: self.k as u32,
+            tied: tied.into(),
+            labels: self.labels.pointer(),
+            centres: self.centres.pointer(),
+            range,
+            partials: partials.pointer_mut(),
+        };
+        let blocks = pieces(self.d as u32) * (self.k as u32).div_ceil(range);
+        // SAFETY: every buffer has the length that the kernel's arguments document.
+        unsafe { hard_products::<T>().emulate((blocks, splits), arguments) };
+        reduced(&partials, splits.into(), len, false)
     }
 
     /// Does the same as [`update`](Self::update), in one block.

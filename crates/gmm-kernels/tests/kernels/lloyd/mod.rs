@@ -135,6 +135,54 @@ fn one_block_ends_passes_of_few_centres() {
     check::<f32>((2000, 11, 40), false, 1, 15, true, End::OneBlockOfAll);
 }
 
+/// Compares the products of clusters with plain loops over the rows and their labels.
+fn check_products<T: Real>((n, d, k): (usize, usize, usize), weighted: bool, range: u32, splits: u32) {
+    let what = format!("{} n={n} d={d} k={k} weighted={weighted} {range} {splits}", T::NAME);
+    let (rows, start) = problem::<T>(n, d, k, 1e3);
+    let row_weights: Vec<f64> = (0..n).map(|i| if weighted { 0.5 * ((i + 1) % 4) as f64 } else { 1.0 }).collect();
+    let cut = SumSplits { columns: d as u32 + 1, ranges: 1, splits: 1 };
+    let mut device = Loop::<T>::new(&rows, weighted.then_some(&row_weights[..]), &start, cut, true);
+    device.assign(1);
+    let labels = device.labels.to_vec();
+    let packed = d * (d + 1) / 2;
+    let (mut want, mut inertia) = (vec![vec![0.0; packed]; k], 0.0);
+    for (i, row) in rows.outer_iter().enumerate().filter(|(i, _)| row_weights[*i] > 0.0) {
+        let centre = start.row(labels[i] as usize);
+        inertia += row_weights[i] * squared(row, centre);
+        for p in 0..d {
+            for q in 0..=p {
+                want[labels[i] as usize][p * (p + 1) / 2 + q] +=
+                    row_weights[i] * (row[p] - centre[p]) * (row[q] - centre[q]);
+            }
+        }
+    }
+    let compare = |got: &[f64], want: &[f64], what: &str| {
+        assert_eq!(got.len(), want.len(), "{what}");
+        got.iter().zip(want).for_each(|(got, want)| close(*got, *want, inertia, 1e-14, what));
+    };
+    compare(&device.products(false, range, splits), &want.concat(), &what);
+    let total: Vec<f64> = (0..packed).map(|i| want.iter().map(|of| of[i]).sum()).collect();
+    compare(&device.products(true, k as u32, splits), &total, &format!("{what} tied"));
+}
+
+#[test]
+fn products_of_clusters_are_what_plain_loops_say() {
+    let sizes = [
+        ((1, 1, 1), 1),
+        ((127, 3, 2), 2),
+        ((129, 16, 8), 3),
+        ((300, 17, 9), 9),
+        ((515, 33, 5), 4),
+        ((700, 2, 33), 10),
+        ((1000, 5, 200), 64),
+    ];
+    for (i, (size, range)) in sizes.into_iter().enumerate() {
+        let splits = [1, 2, 3, 7][i % 4];
+        check_products::<f32>(size, false, range, splits);
+        check_products::<f64>(size, true, range, splits);
+    }
+}
+
 #[test]
 fn the_first_of_equal_centres_wins() {
     let rows = Array2::from_shape_fn((200, 1), |(i, _)| f64::from(i as u32 % 40));
