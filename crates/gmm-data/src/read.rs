@@ -218,7 +218,7 @@ fn from_file(path: &Path, options: &ReadOptions) -> Result<Table, Fault> {
     let table = match format {
         Format::Csv | Format::Tsv | Format::Txt => unreachable!("text was read as a stream"),
         Format::Npy => npy::read_file(file, options),
-        Format::Npz => npy::npz::read_table(BufReader::new(file), options),
+        Format::Npz => npy::npz::read_table_of_file(file, options),
         Format::Parquet => columnar::read_parquet(&Input::of_file(file)?, options),
         Format::Arrow => columnar::read_arrow(&Input::of_file(file)?, options),
     };

@@ -7,6 +7,7 @@ use gmm_data::{
     Column, ReadOptions, Table, read_npz, read_npz_array, read_stream, read_table, write_column, write_table,
 };
 use gmm_model::Precision;
+use std::path::Path;
 
 /// Value (i, j) of the golden array of a type, as `golden/make.py` computes it.
 fn expected(kind: &str) -> Vec<Vec<f64>> {
@@ -217,4 +218,44 @@ fn a_table_without_names_gives_npy_and_csv_without_header() {
     write_table(&path, &table).unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap().lines().next(), Some("1.0,-0.0"));
     assert_eq!(bits(&read_table(&path, &ReadOptions::default()).unwrap().matrix), bits(&table.matrix));
+}
+
+/// An npz of one array that is not compressed, as `numpy.savez` writes it; its values begin at no multiple of their size.
+fn stored(name: &str, values: &ndarray::Array2<f32>, folder: &Path) -> (std::path::PathBuf, usize) {
+    let npy = folder.join("array.npy");
+    write_table(&npy, &Table::new(values.clone())).unwrap();
+    let bytes = std::fs::read(&npy).unwrap();
+    let path = folder.join("stored.npz");
+    let mut zip = zip::ZipWriter::new(std::fs::File::create(&path).unwrap());
+    let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
+    zip.start_file(format!("{name}.npy"), options).unwrap();
+    std::io::Write::write_all(&mut zip, &bytes).unwrap();
+    zip.finish().unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    let at = whole.windows(64).position(|part| part == &bytes[128..192]).unwrap();
+    (path, at)
+}
+
+#[test]
+fn a_large_array_of_an_npz_that_is_not_compressed_is_read_where_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let values = ndarray::Array2::from_shape_fn((70_001, 5), |(i, j)| (i * 7 + j) as f32 * 0.5);
+    // Names of some length put the values at each distance from a multiple of four.
+    for name in ["x", "xy", "xyz", "xyza"] {
+        let (path, at) = stored(name, &values, folder.path());
+        let table = read_table(&path, &ReadOptions::default()).unwrap();
+        assert_eq!(table.matrix.to_f64(), values.mapv(f64::from), "{name} at {at}");
+        let some = ReadOptions { columns: Some(vec!["3".into(), "0".into()]), ..ReadOptions::default() };
+        let table = read_table(&path, &some).unwrap();
+        let want = ndarray::Array2::from_shape_fn((70_001, 2), |(i, j)| f64::from(values[[i, [3, 0][j]]]));
+        assert_eq!(table.matrix.to_f64(), want, "{name}: two columns");
+        // A changed value is seen, unless the array is mapped into memory.
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[at + 4 * 100_000] ^= 0x10;
+        std::fs::write(&path, bytes).unwrap();
+        match read_table(&path, &ReadOptions::default()) {
+            Ok(table) => assert!(at.is_multiple_of(4) && table.storage == gmm_data::Storage::MappedFile, "{name} at {at}"),
+            error => check(error, &["stored.npz", name, "its checksum is not that in the archive"]),
+        }
+    }
 }

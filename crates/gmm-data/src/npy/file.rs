@@ -14,14 +14,22 @@ use crate::store::Store;
 /// Values of the matrix per task. Reading fewer takes less time than starting a thread.
 const SHARE: usize = 1 << 19;
 
-/// Reads the selected columns in row-major order. The header agrees with the file's length.
-pub(super) fn read_rows(input: &Input, header: &Header, grid: &Grid<'_>, limit: Limit) -> Result<Values, Fault> {
-    let file = NpyFile { input, header, limit };
+/// Reads the selected columns in row-major order, of an npy file that begins at byte `base` of the input. The header agrees with
+/// the file's length.
+pub(super) fn read_rows(
+    input: &Input,
+    base: u64,
+    header: &Header,
+    grid: &Grid<'_>,
+    limit: Limit,
+) -> Result<Values, Fault> {
+    let file = NpyFile { input, base, header, limit };
     if header.is_single() { file.read(grid).map(Values::F32) } else { file.read(grid).map(Values::F64) }
 }
 
 struct NpyFile<'a> {
     input: &'a Input,
+    base: u64,
     header: &'a Header,
     limit: Limit,
 }
@@ -85,7 +93,7 @@ impl<T: Number> Buffer<T> {
     fn read(&mut self, file: &NpyFile<'_>, first: usize, count: usize) -> Result<&[T], Fault> {
         let size = file.header.kind.size();
         self.bytes.resize(count * size, 0);
-        let read = file.input.read_at(file.header.offset + (first * size) as u64, &mut self.bytes)?;
+        let read = file.input.read_at(file.base + file.header.offset + (first * size) as u64, &mut self.bytes)?;
         if read < count * size {
             return Err(file.header.ends_after((first * size + read) as u64));
         }

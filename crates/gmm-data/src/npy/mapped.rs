@@ -15,16 +15,16 @@ use crate::mapped::MappedValues;
 /// Shorter arrays, in bytes, are read: that takes microseconds, and then nothing that happens to the file matters.
 const SMALL: usize = 1 << 20;
 
-/// Maps the `(n, d)` array of a regular file, whose length agrees with the header. `None` if the values would need a
+/// Maps the `(n, d)` array of a regular file, whose length agrees with the header; the npy file begins at byte `base` of it. `None` if the values would need a
 /// conversion, or if the system cannot map the file; then it must be read.
-pub(super) fn map(input: &Input, header: &Header, shape: (usize, usize)) -> Option<Matrix> {
+pub(super) fn map(input: &Input, base: u64, header: &Header, shape: (usize, usize)) -> Option<Matrix> {
     let Input::Disk(file, _) = input else { return None };
     let is_native = header.big_endian == cfg!(target_endian = "big");
     let len = header.count * header.kind.size();
     if !is_native || len < SMALL {
         return None;
     }
-    let start = usize::try_from(header.offset).ok()?;
+    let start = usize::try_from(base + header.offset).ok()?;
     let values = start..start.checked_add(len)?;
     match header.kind {
         Kind::F4 => map_as::<f32>(file, values, shape).map(Matrix::from),

@@ -11,6 +11,7 @@ mod write;
 
 use std::fs::File;
 use std::io::{BufReader, Read};
+use std::ops::Range;
 
 use ndarray::{ArrayD, IxDyn, ShapeBuilder};
 
@@ -26,19 +27,39 @@ use values::{Length, Source, Values};
 /// Reads a regular `(n, d)` npy file, or maps it into memory if its bytes are the matrix. The header is checked against
 /// the file's length before any allocation.
 pub(crate) fn read_file(file: File, options: &ReadOptions) -> Result<Table, Fault> {
-    let header = Header::read(&mut BufReader::new(&file))?;
-    let (n, d) = header.shape_of_rows()?;
     let input = Input::of_file(file)?;
-    header.check_length(input.len())?;
+    let len = input.len();
+    read_part(&input, 0..len, options)
+}
+
+/// As [`read_file`], for an npy file that is a part of another file.
+fn read_part(input: &Input, part: Range<u64>, options: &ReadOptions) -> Result<Table, Fault> {
+    let header = Header::read(&mut BufReader::new(From { input, at: part.start }))?;
+    let (n, d) = header.shape_of_rows()?;
+    header.check_length(part.end - part.start)?;
     let columns = crate::read::columns(d, options)?;
     let grid = header.grid((n, d), columns.as_deref());
     if columns.is_none()
         && !grid.fortran
-        && let Some(matrix) = mapped::map(&input, &header, (n, d))
+        && let Some(matrix) = mapped::map(input, part.start, &header, (n, d))
     {
         return Ok(Table { storage: Storage::MappedFile, ..Table::new(matrix) });
     }
-    matrix(&grid, file::read_rows(&input, &header, &grid, options.limit())?)
+    matrix(&grid, file::read_rows(input, part.start, &header, &grid, options.limit())?)
+}
+
+/// The bytes of an input from one on.
+struct From<'a> {
+    input: &'a Input,
+    at: u64,
+}
+
+impl Read for From<'_> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.input.read_at(self.at, out)?;
+        self.at += read as u64;
+        Ok(read)
+    }
 }
 
 /// Reads a stream that is an `(n, d)` npy file.

@@ -2,15 +2,19 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::Path;
 
+use crc32fast::Hasher;
 use ndarray::ArrayD;
-use zip::ZipArchive;
 use zip::result::ZipError;
+use zip::{CompressionMethod, ZipArchive};
 
 use super::values::Length;
 use crate::error::{Fault, one_line};
-use crate::{FileError, Problem, ReadOptions, Table};
+use crate::input::Input;
+use crate::parallel;
+use crate::{FileError, Problem, ReadOptions, Storage, Table};
 
 /// An array of any number of dimensions, in row-major order.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,20 +102,96 @@ pub fn read_npy_array(path: impl AsRef<Path>) -> Result<Array, FileError> {
 /// Reads the two-dimensional array that the options select.
 pub(crate) fn read_table(reader: impl Read + Seek, options: &ReadOptions) -> Result<Table, Fault> {
     let mut archive = open(reader)?;
-    let found = names(&archive);
+    let name = selected(&archive, options)?;
+    member(&mut archive, &name, |reader, length| super::read_rows(reader, length, options))
+}
+
+/// As [`read_table`], from a file. A large array that is not compressed, as those of `numpy.savez` are, is read like an npy file:
+/// on all cores, only the bytes of the selected columns, or mapped into memory. The checksum of a whole array that was read is
+/// compared.
+pub(crate) fn read_table_of_file(file: File, options: &ReadOptions) -> Result<Table, Fault> {
+    let mut archive = open(BufReader::new(file.try_clone()?))?;
+    let name = selected(&archive, options)?;
+    let Some(stored) = Stored::of(&mut archive, &name) else {
+        return member(&mut archive, &name, |reader, length| super::read_rows(reader, length, options));
+    };
+    let input = Input::of_file(file)?;
+    let read = || {
+        let table = super::read_part(&input, stored.bytes.clone(), options)?;
+        if options.columns.is_none() && !matches!(table.storage, Storage::MappedFile) {
+            stored.check(&input)?;
+        }
+        Ok(table)
+    };
+    read().map_err(|mut fault: Fault| {
+        fault.place.field = Some(name);
+        fault
+    })
+}
+
+/// An array that is in the archive as it is.
+struct Stored {
+    /// Bytes of the archive.
+    bytes: Range<u64>,
+    checksum: u32,
+}
+
+/// Shorter arrays are read like compressed ones.
+const SMALL: u64 = 1 << 20;
+
+/// Bytes of which a thread takes the checksum at a time.
+const PIECE: u64 = 1 << 20;
+
+impl Stored {
+    /// `None` if the array is compressed, encrypted, short or not all there.
+    fn of<R: Read + Seek>(archive: &mut Archive<R>, name: &str) -> Option<Self> {
+        let len = archive.len;
+        let file = archive.zip.by_name(&format!("{name}.npy")).ok()?;
+        let start = file.data_start()?;
+        let end = start.checked_add(file.size())?;
+        let is_plain = file.compression() == CompressionMethod::Stored && !file.encrypted();
+        let is_there = file.size() == file.compressed_size() && end <= len;
+        (is_plain && is_there && file.size() >= SMALL).then(|| Self { bytes: start..end, checksum: file.crc32() })
+    }
+
+    /// Compares the checksum with that of the bytes.
+    fn check(&self, input: &Input) -> Result<(), Fault> {
+        let Range { start, end } = self.bytes;
+        let mut sums = vec![Hasher::new(); (end - start).div_ceil(PIECE) as usize];
+        let tasks: Vec<_> = sums.iter_mut().enumerate().collect();
+        let threads = parallel::threads(tasks.len());
+        parallel::each(tasks, threads, |(i, sum)| {
+            let at = start + i as u64 * PIECE;
+            let mut bytes = vec![0; PIECE.min(end - at) as usize];
+            input.read_at(at, &mut bytes)?;
+            sum.update(&bytes);
+            Ok::<_, Fault>(())
+        })?;
+        let mut all = Hasher::new();
+        sums.iter().for_each(|sum| all.combine(sum));
+        if all.finalize() == self.checksum {
+            return Ok(());
+        }
+        Err(Fault::corrupt(end - start, "its checksum is not that in the archive"))
+    }
+}
+
+/// The name of the array that the options select.
+fn selected<R: Read + Seek>(archive: &Archive<R>, options: &ReadOptions) -> Result<String, Fault> {
+    let found = names(archive);
     let name = match &options.array {
         Some(name) => found.iter().find(|n| *n == name),
         None if found.len() == 1 => found.first(),
         None => USUAL.iter().find_map(|usual| found.iter().find(|n| n == usual)),
     };
     if found.is_empty() {
-        return Err(no_arrays(&archive).into());
+        return Err(no_arrays(archive).into());
     }
     let Some(name) = name else {
         let wanted = options.array.clone().unwrap_or_else(|| USUAL.join("' or '"));
         return Err(Problem::Array { wanted, found }.into());
     };
-    member(&mut archive, name, |reader, length| super::read_rows(reader, length, options))
+    Ok(name.clone())
 }
 
 /// An archive and its length in bytes.
