@@ -19,7 +19,7 @@ fn limit(d: usize, precision: Precision) -> f64 {
 }
 
 /// Loads rows for a fit, as `x − at`, and returns the precision in which they are stored: `asked`, or `f64` instead of
-/// `f32` in two cases. First, for rows on the host: rounding to `f32` would change a value by more than a tolerance.
+/// `f32` in two cases. Rows on the host that nobody has read before ([`Dataset::unread`]) are checked. First, for rows on the host: rounding to `f32` would change a value by more than a tolerance.
 /// Second, for rows on the host or a GPU: squares of a few rows (such as a sentinel of 1e20), but not of most, would
 /// overflow in `f32`.
 ///
@@ -40,15 +40,29 @@ pub(crate) fn for_fit(
     let limit_of = |precision| limit(at.len(), precision);
     match data {
         Data::Host(rows) => {
-            let largest = reach(rows, at);
+            let is_plain = !rows.has_missing() && rows.measurement_errors().is_none();
+            let loaded = if is_plain { engine.load_with_reach(rows, asked, at)? } else { None };
+            let (loaded, largest) = match loaded {
+                Some((loaded, largest)) => (Some(loaded), largest),
+                None => (None, reach(rows, at)),
+            };
+            if is_plain && largest.iter().any(|v| !v.is_finite()) {
+                // Rows that nobody has read before; or the differences overflow, which `too_far` says.
+                rows.check_finite()?;
+            }
             let precision = match asked {
                 Precision::F32 => single_or_double(rows, at, &largest, sample, reg_covar.sqrt()),
                 Precision::F64 => asked,
             };
             too_far(&largest, limit_of(precision), precision)?;
-            let loaded = match rows.has_missing() || rows.measurement_errors().is_some() {
-                true => data.load(engine, precision, at, None),
-                false => engine.load_to_move(rows, precision, at),
+            match loaded {
+                Some(loaded) if precision == asked => return Ok((loaded, precision)),
+                // Freed first: the rows are never on the engine twice.
+                other => drop(other),
+            }
+            let loaded = match is_plain {
+                true => engine.load_to_move(rows, precision, at),
+                false => data.load(engine, precision, at, None),
             };
             Ok((loaded?, precision))
         }
@@ -133,57 +147,109 @@ pub(crate) fn too_far(largest: &[f64], limit: f64, precision: Precision) -> Resu
 /// Arrays of fewer numbers are read by one thread: starting another would take longer.
 const SMALL: usize = 1 << 16;
 
-/// The largest |x − shift| of each column, `(d,)`.
+/// The largest |x − shift| of each column, `(d,)`; NaN if a value of the column is NaN or infinite, unless it is a missing one.
 fn reach(data: &Dataset, shift: &[f64]) -> Vec<f64> {
-    most(data, shift, f64::abs)
+    let (d, holed) = (shift.len(), data.has_missing());
+    match data.rows() {
+        Matrix::F32(a) => of_shares(a.as_slice().expect("row-major"), d, |rows| reach_of(rows, shift, holed)),
+        Matrix::F64(a) => of_shares(a.as_slice().expect("row-major"), d, |rows| reach_of(rows, shift, holed)),
+    }
 }
 
 /// The largest error that rounding `x − shift` to `f32` makes in each column, `(d,)`.
 fn rounding(data: &Dataset, shift: &[f64]) -> Vec<f64> {
-    most(data, shift, |z| (z - f64::from(z as f32)).abs())
-}
-
-/// The largest `of(x − shift)` of each column, `(d,)`.
-fn most(data: &Dataset, shift: &[f64], of: impl Fn(f64) -> f64 + Copy + Send + Sync) -> Vec<f64> {
     match data.rows() {
-        Matrix::F32(a) => most_of_rows(a.as_slice().expect("row-major"), shift, of),
-        Matrix::F64(a) => most_of_rows(a.as_slice().expect("row-major"), shift, of),
+        Matrix::F32(a) => of_shares(a.as_slice().expect("row-major"), shift.len(), |rows| rounding_of(rows, shift)),
+        Matrix::F64(a) => of_shares(a.as_slice().expect("row-major"), shift.len(), |rows| rounding_of(rows, shift)),
     }
 }
 
+/// The largest of what `of` finds in shares of the rows, one per thread, for each of `d` columns.
+///
 /// The threads live only during the call. The threads of a shared pool would not exist in a forked process, and the
 /// first fit there would wait for them for ever.
-fn most_of_rows<T: Copy + Into<f64> + Sync>(
-    rows: &[T],
-    shift: &[f64],
-    of: impl Fn(f64) -> f64 + Copy + Send + Sync,
-) -> Vec<f64> {
-    let d = shift.len();
-    // Short rows are processed several at a time, so that the inner loop is long enough to vectorise.
-    let width = d * (32 / d).max(1);
-    let at: Vec<f64> = shift.iter().copied().cycle().take(width).collect();
-    let at = &at;
-    let of_chunk = move |rows: &[T]| {
-        let mut out = vec![0.0f64; width];
-        for rows in rows.chunks(width) {
-            for ((slot, &v), s) in out.iter_mut().zip(rows).zip(at) {
-                let value = of(v.into() - s);
-                *slot = if value > *slot { value } else { *slot };
-            }
-        }
-        (0..d).map(|column| out[column..].iter().step_by(d).fold(0.0f64, |m, v| m.max(*v))).collect()
-    };
+fn of_shares<T: Sync>(rows: &[T], d: usize, of: impl Fn(&[T]) -> Vec<f64> + Sync) -> Vec<f64> {
     // `available_parallelism` takes as long as reading a few thousand rows.
     let threads = if rows.len() < SMALL { 1 } else { thread::available_parallelism().map_or(1, usize::from) };
     if threads == 1 {
-        return of_chunk(rows);
+        return of(rows);
     }
-    let share = (rows.len() / d).div_ceil(threads) * d;
+    let (share, of) = ((rows.len() / d).div_ceil(threads) * d, &of);
     thread::scope(|scope| {
-        let started: Vec<_> = rows.chunks(share).map(|rows| scope.spawn(move || of_chunk(rows))).collect();
+        let started: Vec<_> = rows.chunks(share).map(|rows| scope.spawn(move || of(rows))).collect();
         let found = started.into_iter().map(|one| one.join().expect("comparing numbers does not panic"));
-        found.fold(vec![0.0; d], |a: Vec<f64>, b| a.iter().zip(&b).map(|(a, b)| a.max(*b)).collect())
+        found.fold(vec![0.0; d], |a: Vec<f64>, b| a.iter().zip(&b).map(|(a, b)| larger(*a, *b)).collect())
     })
+}
+
+/// A multiple of the number of columns. Short rows are processed several at a time, so that the inner loop is long enough to
+/// vectorise.
+fn width(d: usize) -> usize {
+    d * (64 / d).max(1)
+}
+
+/// The largest |x − shift| of each column of some rows, `(d,)`; NaN if a value of the column is NaN or infinite, unless these are
+/// `holed` rows, of which NaN is left out.
+pub(crate) fn reach_of<T: Real>(rows: &[T], shift: &[f64], holed: bool) -> Vec<f64> {
+    let d = shift.len();
+    let infinity = T::one() / T::zero();
+    let mut least = vec![infinity; width(d)];
+    let (mut most, mut zeros) = (vec![T::zero() - infinity; width(d)], vec![T::zero(); width(d)]);
+    for rows in rows.chunks(width(d)) {
+        for (((least, most), zero), &v) in least.iter_mut().zip(&mut most).zip(&mut zeros).zip(rows) {
+            *least = if v < *least { v } else { *least };
+            *most = if v > *most { v } else { *most };
+            // Of a number that is not finite, NaN.
+            *zero = *zero + v * T::zero();
+        }
+    }
+    let of = |i: usize| {
+        let away = |v: T| (v.into() - shift[i % d]).abs();
+        match (zeros[i].is_nan() && !holed, least[i] > most[i]) {
+            (true, _) => f64::NAN,
+            // No value.
+            (false, true) => 0.0,
+            (false, false) => away(least[i]).max(away(most[i])),
+        }
+    };
+    (0..d).map(|column| (column..width(d)).step_by(d).map(of).fold(0.0, larger)).collect()
+}
+
+/// The largest error that rounding `x − shift` to `f32` makes in each column of some rows, `(d,)`.
+fn rounding_of<T: Real>(rows: &[T], shift: &[f64]) -> Vec<f64> {
+    let d = shift.len();
+    let at: Vec<f64> = shift.iter().copied().cycle().take(width(d)).collect();
+    let mut out = vec![0.0f64; width(d)];
+    for rows in rows.chunks(width(d)) {
+        for ((slot, &v), s) in out.iter_mut().zip(rows).zip(&at) {
+            let z = v.into() - s;
+            let error = (z - f64::from(z as f32)).abs();
+            *slot = if error > *slot { error } else { *slot };
+        }
+    }
+    (0..d).map(|column| out[column..].iter().step_by(d).fold(0.0f64, |m, v| m.max(*v))).collect()
+}
+
+/// `f32` or `f64`.
+pub(crate) trait Real: ndarray::LinalgScalar + Into<f64> + PartialOrd + Sync {
+    fn is_nan(self) -> bool;
+}
+
+impl Real for f32 {
+    fn is_nan(self) -> bool {
+        self.is_nan()
+    }
+}
+
+impl Real for f64 {
+    fn is_nan(self) -> bool {
+        self.is_nan()
+    }
+}
+
+/// The larger of two numbers, or NaN if one is: `f64::max` would ignore it.
+pub(crate) fn larger(a: f64, b: f64) -> f64 {
+    if b > a || b.is_nan() { b } else { a }
 }
 
 /// `f32`, or `f64` if `f32` would lose too much of some rows (see [`for_fit`]). `least` is the smallest standard
@@ -223,12 +289,30 @@ mod tests {
                     let mut rows = vec![1.0f32; n * d];
                     rows[row * d + column] = -9.0;
                     let shift: Vec<f64> = (0..d).map(|j| j as f64 / 100.0).collect();
-                    let found = most_of_rows(&rows, &shift, f64::abs);
+                    let found = of_shares(&rows, d, |rows| reach_of(rows, &shift, false));
                     let wanted = (0..d).map(|j| if j == column { 9.0 + shift[j] } else { (1.0 - shift[j]).abs() });
                     assert!(found.iter().copied().eq(wanted), "{d} {row} {column}: {found:?}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_value_that_is_not_finite_is_seen_wherever_it_lies_and_a_missing_one_is_left_out() {
+        for d in [1, 3, 16, 70] {
+            for at in [0, d, 41 * d + d / 2, 50 * d - 1] {
+                for odd in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                    let mut rows = vec![2.0f32; 50 * d];
+                    rows[at] = odd;
+                    let found = reach_of(&rows, &vec![0.5; d], false);
+                    assert!(found.iter().enumerate().all(|(j, v)| v.is_nan() == (j == at % d)), "{d} {at}: {found:?}");
+                }
+                let mut rows = vec![2.0f32; 50 * d];
+                rows[at] = f32::NAN;
+                assert_eq!(reach_of(&rows, &vec![0.5; d], true), vec![1.5; d], "{d} {at}");
+            }
+        }
+        assert_eq!(reach_of(&[f32::NAN; 3], &[7.0], true), [0.0], "a column without values");
     }
 
     /// 999 rows around `centre`, the last 10 of which are `sentinel` instead.

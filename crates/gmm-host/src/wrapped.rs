@@ -119,6 +119,19 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Engine for Wrapped<'_, F> {
         Ok(Box::new(Rows { rows, hooks: (self.hooks)() }))
     }
 
+    fn load_with_reach(
+        &self,
+        data: &Dataset,
+        precision: Precision,
+        shift: &[f64],
+    ) -> Result<Option<(Box<dyn Resident>, Vec<f64>)>, Error> {
+        let found = self.engine.load_with_reach(data, precision, shift)?;
+        Ok(found.map(|(rows, reach)| {
+            let rows: Box<dyn Resident> = Box::new(Rows { rows, hooks: (self.hooks)() });
+            (rows, reach)
+        }))
+    }
+
     fn load_to_move(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
         let rows = self.engine.load_to_move(data, precision, shift)?;
         Ok(Box::new(Rows { rows, hooks: (self.hooks)() }))

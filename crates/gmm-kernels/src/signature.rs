@@ -160,8 +160,13 @@ fn scores<T: Real>(all: &mut Vec<Signature>) {
     }
 }
 
-fn k_means<T: Real>(all: &mut Vec<Signature>) {
+fn k_means_and_whitened<T: Real>(all: &mut Vec<Signature>) {
     all.extend([1, 2, 4].map(|at_once| tensor(one(lloyd::assign::kernel::<T>(at_once)))));
+    for is_tied in [false, true] {
+        let of = |d| e_step::whitened_kernel::<T>(is_tied, d).expect("few columns");
+        all.extend([8, 16, 24, 32].map(|d| tensor(one(of(d)))));
+    }
+    all.push(tensor(one(lloyd::products::hard_products::<T>())));
     all.push(tensor(one(lloyd::sums::hard_sums::<T>())));
 }
 
@@ -200,8 +205,8 @@ pub fn signatures() -> Vec<Signature> {
     all.push(tensor(one(em::m_step::update_wide())));
     scores::<f32>(&mut all);
     scores::<f64>(&mut all);
-    k_means::<f32>(&mut all);
-    k_means::<f64>(&mut all);
+    k_means_and_whitened::<f32>(&mut all);
+    k_means_and_whitened::<f64>(&mut all);
     all.push(tensor(one(lloyd::centres::lloyd_move())));
     all.push(tensor(one(lloyd::centres::lloyd_settle())));
     all.push(tensor(one(lloyd::end::lloyd_end())));

@@ -15,7 +15,7 @@ use crate::files::record;
 use crate::given;
 use crate::options::{Execution, Fitting, word};
 use crate::parameters;
-use crate::rows::Rows;
+use crate::rows::{Checked, Rows};
 use crate::stoppable::stoppable;
 use crate::supervise::{Progress, supervise};
 
@@ -56,7 +56,7 @@ pub(crate) fn fit<'py>(
     let done = supervise(py, owner, follow, move |line| -> Result<Fit, Error> {
         options.validate()?;
         let opened = engines::open_for(&place, &Work::fit(shape, precision, &options), is_on_gpu)?;
-        let rows = unchecked.check(&opened)?;
+        let rows = unchecked.check_in_fit(&opened)?;
         let mut observer = |seen: &Iteration<'_>| {
             let progress = Progress::Iteration {
                 restart: seen.restart,
@@ -76,7 +76,14 @@ pub(crate) fn fit<'py>(
             if line.is_cut() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let engine = stoppable(opened.engine.as_ref(), line.stop());
-        let mut fit = fit_resumed(&engine, rows.data(), &options, from, &mut observer)?;
+        let done = fit_resumed(&engine, rows.data(), &options, from, &mut observer);
+        if let (Checked::Host(data), Err(_)) = (&rows, &done)
+            && !data.has_missing()
+        {
+            // What failed may have come before the rows were checked.
+            data.check_finite()?;
+        }
+        let mut fit = done?;
         bayes::forget(&mut fit, before);
         Ok(fit)
     })?;

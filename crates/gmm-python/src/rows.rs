@@ -127,6 +127,21 @@ impl Unchecked {
         Ok(rows)
     }
 
+    /// As [`check`](Self::check), for a fit, which reads many rows on the host anyway and checks them then.
+    ///
+    /// # Errors
+    /// As for [`check`](Self::check).
+    pub(crate) fn check_in_fit(self, opened: &Opened) -> Result<Checked, Error> {
+        /// A pass over fewer numbers takes less than a millisecond.
+        const FEW: usize = 1 << 20;
+        let is_plain = self.weights.is_none() && self.measurement.is_none() && !self.holed;
+        let (n, d) = match &self.at {
+            At::Host(matrix) => matrix.dim(),
+            At::Device(rows) => (rows.n, rows.d),
+        };
+        if is_plain && n * d > FEW { self.unread(opened) } else { self.check(opened) }
+    }
+
     /// As [`check`](Self::check), but rows on the host are not read: the caller calls
     /// [`check_finite`](Dataset::check_finite) unless the result shows that they are finite.
     ///

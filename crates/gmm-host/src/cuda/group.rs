@@ -14,6 +14,7 @@ use super::products::CudaMultiplier;
 use super::resident::CudaResident;
 use super::rows::threads::on_threads;
 use crate::cpu::few;
+use crate::cuda::rows::reach::Wanted;
 use crate::em::{EmOptions, EmRun};
 use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding, check_features};
 use crate::init::{RowDraw, WeighedRows};
@@ -75,14 +76,14 @@ impl CudaGroup {
         data: &Dataset,
         precision: Precision,
         shift: &[f64],
-        to_move: bool,
+        wanted: Wanted<'_>,
     ) -> Result<Box<dyn Resident>, Error> {
         check_features(data.n_features(), shift.len())?;
         let forced = ForcedPlan::from_environment()?;
         let ranges = shard_ranges(data.n_rows(), self.gpus.len());
         let starts = ranges.iter().map(|rows| rows.start).collect();
         let load = |(gpu, rows): (Arc<Gpu>, Range<usize>)| {
-            CudaResident::<T>::load(gpu, &data.part(rows), precision, shift, forced, to_move)
+            CudaResident::<T>::load(gpu, &data.part(rows), precision, shift, forced, wanted)
         };
         let shards = on_threads(self.gpus.iter().cloned().zip(ranges).collect(), load)?;
         let data = data.part(0..data.n_rows());
@@ -94,7 +95,7 @@ impl CudaGroup {
         data: &Dataset,
         precision: Precision,
         shift: &[f64],
-        to_move: bool,
+        wanted: Wanted<'_>,
     ) -> Result<Box<dyn Resident>, Error> {
         if data.measurement_errors().is_some() {
             return self.load_measured(data, precision, shift);
@@ -103,8 +104,8 @@ impl CudaGroup {
             return self.load_incomplete(data, precision, shift);
         }
         match precision {
-            Precision::F32 => self.rows::<f32>(data, precision, shift, to_move),
-            Precision::F64 => self.rows::<f64>(data, precision, shift, to_move),
+            Precision::F32 => self.rows::<f32>(data, precision, shift, wanted),
+            Precision::F64 => self.rows::<f64>(data, precision, shift, wanted),
         }
     }
 }
@@ -169,11 +170,11 @@ impl Engine for CudaGroup {
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        self.load_data(data, precision, shift, false)
+        self.load_data(data, precision, shift, Wanted::default())
     }
 
     fn load_to_move(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        self.load_data(data, precision, shift, true)
+        self.load_data(data, precision, shift, Wanted { to_move: true, reach: None })
     }
 }
 

@@ -45,6 +45,7 @@ use std::sync::Arc;
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, RowStorage, Statistics};
 
 use crate::cpu::few;
+use crate::cuda::rows::reach::{Reach, Wanted};
 use crate::data::DeviceRows;
 use crate::described::LoopCandidate;
 use crate::engine::{DeviceInput, check_features};
@@ -199,7 +200,7 @@ impl CudaEngine {
         data: &Dataset,
         precision: Precision,
         shift: &[f64],
-        to_move: bool,
+        wanted: Wanted<'_>,
     ) -> Result<Box<dyn Resident>, Error> {
         check_features(data.n_features(), shift.len())?;
         if data.measurement_errors().is_some() {
@@ -210,8 +211,8 @@ impl CudaEngine {
         }
         let (gpu, forced) = (self.gpu.clone(), ForcedPlan::from_environment()?);
         Ok(match precision {
-            Precision::F32 => Box::new(CudaResident::<f32>::load(gpu, data, precision, shift, forced, to_move)?),
-            Precision::F64 => Box::new(CudaResident::<f64>::load(gpu, data, precision, shift, forced, to_move)?),
+            Precision::F32 => Box::new(CudaResident::<f32>::load(gpu, data, precision, shift, forced, wanted)?),
+            Precision::F64 => Box::new(CudaResident::<f64>::load(gpu, data, precision, shift, forced, wanted)?),
         })
     }
 }
@@ -275,11 +276,27 @@ impl Engine for CudaEngine {
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        self.load_data(data, precision, shift, false)
+        self.load_data(data, precision, shift, Wanted::default())
     }
 
     fn load_to_move(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        self.load_data(data, precision, shift, true)
+        self.load_data(data, precision, shift, Wanted { to_move: true, reach: None })
+    }
+
+    fn load_with_reach(
+        &self,
+        data: &Dataset,
+        precision: Precision,
+        shift: &[f64],
+    ) -> Result<Option<(Box<dyn Resident>, Vec<f64>)>, Error> {
+        let dim = data.rows().dim();
+        if !Reach::is_worth(dim) || self.is_streamed(dim, precision, data.weights().is_some())? {
+            return Ok(None);
+        }
+        check_features(dim.1, shift.len())?;
+        let reach = Reach::about(shift);
+        let rows = self.load_data(data, precision, shift, Wanted { to_move: true, reach: Some(&reach) })?;
+        Ok(Some((rows, reach.found())))
     }
 }
 

@@ -13,6 +13,7 @@ use super::launch::plan::ForcedPlan;
 use super::number::Number;
 use super::resident::CudaResident;
 use crate::Error;
+use crate::cuda::rows::reach::Wanted;
 
 /// Rows of a tile: parts begin at tiles.
 const TILE: usize = TILE_ROWS as usize;
@@ -52,7 +53,7 @@ pub(super) fn pass<T: Number>(
         rows = rows.with_weights(weights).map_err(Error::from)?;
     }
     let forced = ForcedPlan::from_environment()?;
-    let mut resident = match CudaResident::<T>::load(gpu.clone(), &rows, *precision, shift, forced, false) {
+    let mut resident = match CudaResident::<T>::load(gpu.clone(), &rows, *precision, shift, forced, Wanted::default()) {
         Err(Error::Memory { .. }) => return Ok(false),
         loaded => loaded?,
     };

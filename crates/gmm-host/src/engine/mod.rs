@@ -183,6 +183,22 @@ pub trait Engine: Send + Sync {
     fn load_to_move(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
         self.load(data, precision, shift)
     }
+
+    /// As [`load_to_move`](Self::load_to_move), with the largest `|x − shift|` of each column, `(d,)`, NaN if a value of the
+    /// column is, where the engine finds that on the way and so saves a read of the rows; else `None`, as in this default,
+    /// and nothing is loaded.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    fn load_with_reach(
+        &self,
+        data: &Dataset,
+        precision: Precision,
+        shift: &[f64],
+    ) -> Result<Option<(Box<dyn Resident>, Vec<f64>)>, Error> {
+        let _ = (data, precision, shift);
+        Ok(None)
+    }
 }
 
 /// Input from an engine's device memory, for rows that another library put there.
@@ -191,7 +207,8 @@ pub trait DeviceInput {
     /// process has queued on the device so far.
     ///
     /// # Safety
-    /// `rows` describes memory that this process may read, and nothing writes to it or frees it while the result lives.
+    /// `rows` describes memory that this process may read, and nothing writes to it or frees it while the result lives, or
+    /// rows of a fit that were loaded from it.
     /// Work that writes it has finished, or was queued on a stream of the device's primary context or on the stream
     /// named in `rows`.
     ///
@@ -201,7 +218,8 @@ pub trait DeviceInput {
     unsafe fn device_data(&self, rows: DeviceRows, weights: Option<Vec<f64>>) -> Result<DeviceData, Error>;
 
     /// As [`Engine::load`], to the same bits, for rows in device memory, which are not copied to the host. If a `limit`
-    /// is given, no row may be farther than that from the shift in any column.
+    /// is given, as a fit does, no row may be farther than that from the shift in any column, and
+    /// [`Passes::hold_about`] reads `data` again, where no row was left out.
     ///
     /// Cost: two passes over the rows on the device, one of which checks that all values are finite.
     ///

@@ -12,11 +12,19 @@ fn check<T: Real>(mixture: &Mixture, rows: &Array2<f64>, weights: Option<&[f64]>
 }
 
 fn check_shifted<T: Real>(mixture: &Mixture, rows: &Array2<f64>, weights: Option<&[f64]>, shift: &[f64]) {
+    check_how::<T>(mixture, rows, weights, shift, PLAIN);
+    let is_whitened = matches!(mixture.covariance_type(), CovarianceType::Full | CovarianceType::Tied);
+    if is_whitened && rows.ncols() <= 32 {
+        check_how::<T>(mixture, rows, weights, shift, How { whitened: true, ..PLAIN });
+    }
+}
+
+fn check_how<T: Real>(mixture: &Mixture, rows: &Array2<f64>, weights: Option<&[f64]>, shift: &[f64], how: How) {
     let (n, d) = rows.dim();
     let k = mixture.n_components();
-    let what = format!("{} {} n={n} d={d} k={k}", T::NAME, mixture.covariance_type());
+    let what = format!("{} {} n={n} d={d} k={k} {}", T::NAME, mixture.covariance_type(), how.whitened);
     let x = tiled::<T>(rows, Some(shift), None);
-    let got = evaluate::<T>(mixture, &x, n, shift, weights, PLAIN);
+    let got = evaluate::<T>(mixture, &x, n, shift, weights, how);
     let tolerance = tolerance::<T>();
     let responsibilities = untiled(&got.responsibilities, n, k);
     let (mut log_likelihood, mut entropy, mut total) = (0.0, 0.0, 0.0);
@@ -42,7 +50,7 @@ fn check_shifted<T: Real>(mixture: &Mixture, rows: &Array2<f64>, weights: Option
 
 #[test]
 fn all_kinds_in_both_precisions() {
-    for (n, d, k) in [(1, 1, 1), (130, 3, 4), (90, 20, 7), (33, 65, 2)] {
+    for (n, d, k) in [(1, 1, 1), (130, 3, 4), (140, 13, 5), (90, 20, 7), (50, 32, 3), (33, 65, 2)] {
         for (kind, _) in KINDS {
             let random = &mut Random(n as u64);
             let mixture = mixture(kind, k, d, 10.0, random);
@@ -65,13 +73,16 @@ fn a_row_beyond_all_densities_gets_the_weights() {
         let narrow = array![[0.5, 0.25], [1e30, -1e30], [-1e30, 1e28]];
         let shift = [0.0, 0.0];
         let x = tiled::<f32>(&narrow, Some(&shift), None);
-        let got = evaluate::<f32>(&mixture, &x, 3, &shift, None, PLAIN);
-        assert!(got.log_densities[0].is_finite() && got.totals[0] == f64::NEG_INFINITY);
-        let r = untiled(&got.responsibilities, 3, 3);
-        for i in 1..3 {
-            assert_eq!(got.log_densities[i], f64::NEG_INFINITY);
-            for c in 0..3 {
-                close(r[[i, c]], mixture.weights()[c], 1.0, 1e-6, "weight of a lost row");
+        let whitened = matches!(kind, CovarianceType::Full | CovarianceType::Tied);
+        for whitened in [false, true].into_iter().take(1 + usize::from(whitened)) {
+            let got = evaluate::<f32>(&mixture, &x, 3, &shift, None, How { whitened, ..PLAIN });
+            assert!(got.log_densities[0].is_finite() && got.totals[0] == f64::NEG_INFINITY);
+            let r = untiled(&got.responsibilities, 3, 3);
+            for i in 1..3 {
+                assert_eq!(got.log_densities[i], f64::NEG_INFINITY);
+                for c in 0..3 {
+                    close(r[[i, c]], mixture.weights()[c], 1.0, 1e-6, "weight of a lost row");
+                }
             }
         }
     }
@@ -116,6 +127,25 @@ fn f32_densities_are_exact_about_far_means() {
     }
 }
 
+#[test]
+fn many_components_of_equal_densities_share_rows_on_the_tensor_cores() {
+    // More components than fit into shared memory, in pairs that are equal: the first of a pair has the label.
+    let (k, d, n) = (131, 3, 300);
+    let random = &mut Random(5);
+    let near = mixture(CovarianceType::Full, k, d, 0.0, random);
+    let means = Array2::from_shape_fn((k, d), |(c, j)| near.means()[[c / 2 * 2, j]]);
+    let Covariances::Full(all) = near.covariances() else { unreachable!("of that kind") };
+    let covariances = Covariances::Full(ndarray::Array3::from_shape_fn((k, d, d), |(c, i, j)| all[[c / 2 * 2, i, j]]));
+    let weights = Array1::from_elem(k, 1.0 / k as f64);
+    let equal = Mixture::new(weights, means, covariances).unwrap();
+    let rows = rows::<f32>(&equal, n, random);
+    check::<f32>(&equal, &rows, None);
+    check::<f64>(&equal, &rows, None);
+    let x = tiled::<f32>(&rows, None, None);
+    let got = evaluate::<f32>(&equal, &x, n, &[0.0; 3], None, How { whitened: true, ..PLAIN });
+    assert!(got.labels.iter().all(|label| label % 2 == 0), "{:?}", got.labels);
+}
+
 fn check_precisions<T: Real>(kind: CovarianceType, n: usize, d: usize, k: usize, offset: f64, how: How) {
     let random = &mut Random((n + d) as u64);
     let full = mixture(CovarianceType::Full, k, d, offset, random);
@@ -155,6 +185,11 @@ fn factors_of_precisions_give_the_densities_of_the_reference() {
             for offset in [0.0, 1024.0] {
                 check_precisions::<f32>(kind, n, d, k, offset, PLAIN);
                 check_precisions::<f64>(kind, n, d, k, offset, PLAIN);
+                if d <= 32 {
+                    let how = How { whitened: true, ..PLAIN };
+                    check_precisions::<f32>(kind, n, d, k, offset, how);
+                    check_precisions::<f64>(kind, n, d, k, offset, how);
+                }
             }
         }
     }

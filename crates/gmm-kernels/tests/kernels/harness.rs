@@ -1,6 +1,7 @@
 //! A whole pass through the emulated kernels, and each of its parts.
 
 use gmm_kernels::device::Buffer;
+use gmm_kernels::em::simple::e_step::whitened::{MOST_COLUMNS, Whitening};
 use gmm_kernels::em::simple::e_step::{self, EStep};
 use gmm_kernels::em::simple::moments::{self, Sums};
 use gmm_kernels::layout::{self, Kind, statistics_len, tiled_len};
@@ -9,7 +10,7 @@ use gmm_kernels::seeding::nearest::{self, Nearest};
 use gmm_kernels::tile::{self, Tile, Untile};
 use gmm_kernels::{Kernel, Real};
 use gmm_model::{Cholesky, CovarianceType, FactorShape, Factors, Mixture, PrecisionMixture, Statistics};
-use ndarray::Array2;
+use ndarray::{Array1, Array2};
 use std::ptr::{null, null_mut};
 
 pub(crate) const KINDS: [(CovarianceType, Kind); 4] = [
@@ -66,6 +67,49 @@ pub(crate) struct Parameters<T: Real> {
     log_scale: Buffer<T>,
     log_scale_low: Buffer<T>,
     weights: Buffer<T>,
+    /// For full and tied mixtures of few columns.
+    whitening: Buffer<f64>,
+}
+
+/// The numbers of [`Whitening`], from the matrices `M` (one, or one per component) of `y = M (x − μ)`.
+fn whitening(
+    is_tied: bool,
+    factors: &[Array2<f64>],
+    means: &Array2<f64>,
+    scales: impl Iterator<Item = f64>,
+    shift: &[f64],
+) -> Buffer<f64> {
+    let (k, d) = means.dim();
+    if factors.is_empty() || d > MOST_COLUMNS as usize {
+        return Buffer::new(&[0.0]);
+    }
+    let layout = Whitening::of(k as u32, d as u32, is_tied);
+    let mut out = vec![0.0; layout.len() as usize];
+    (0..layout.padded()).for_each(|c| out[layout.scale(c) as usize] = f64::NEG_INFINITY);
+    scales.enumerate().for_each(|(c, scale)| out[layout.scale(c as u32) as usize] = scale);
+    for (c, mean) in means.outer_iter().enumerate() {
+        let m = &factors[if is_tied { 0 } else { c }];
+        let offset = m.dot(&Array1::from_shape_fn(d, |j| shift[j] - mean[j]));
+        for i in 0..d {
+            out[layout.offset(c as u32, i as u32) as usize] = offset[i];
+            if c < factors.len() {
+                (0..=i).for_each(|j| out[layout.entry(c as u32, i as u32, j as u32) as usize] = m[[i, j]]);
+            }
+        }
+    }
+    Buffer::new(&out)
+}
+
+/// The inverse of a lower triangular matrix.
+fn inverse(l: &Cholesky) -> Array2<f64> {
+    let mut out = Array2::zeros((l.dim(), l.dim()));
+    for j in 0..l.dim() {
+        for i in j..l.dim() {
+            let known: f64 = (j..i).map(|m| l.at(i, m) * out[[m, j]]).sum();
+            out[[i, j]] = (f64::from(u8::from(i == j)) - known) / l.at(i, i);
+        }
+    }
+    out
 }
 
 /// Splits `value` into two numbers of `T`.
@@ -108,6 +152,11 @@ pub(crate) fn parameters<T: Real>(mixture: &Mixture, shift: &[f64]) -> Parameter
         Factors::Spherical(sd) => numbers(&mut sd.iter().map(|v| 1.0 / v)),
     };
     let scales = (0..mixture.n_components()).map(|c| mixture.log_weight(c) + mixture.log_normalizer(c));
+    let inverses = match mixture.factors() {
+        Factors::Full(all) => all.iter().map(inverse).collect(),
+        Factors::Tied(one) => vec![inverse(one)],
+        Factors::Diag(_) | Factors::Spherical(_) => Vec::new(),
+    };
     let low = |v: f64| if v.is_finite() { v - T::from_f64(v).to_f64() } else { 0.0 };
     Parameters {
         means: centres(&mixture.means().to_owned(), shift),
@@ -115,6 +164,13 @@ pub(crate) fn parameters<T: Real>(mixture: &Mixture, shift: &[f64]) -> Parameter
         log_scale: numbers(&mut scales.clone()),
         log_scale_low: numbers(&mut scales.map(low)),
         weights: numbers(&mut mixture.weights().iter().copied()),
+        whitening: whitening(
+            kind_of(mixture) == Kind::Tied,
+            &inverses,
+            &mixture.means().to_owned(),
+            (0..mixture.n_components()).map(|c| mixture.log_weight(c) + mixture.log_normalizer(c)),
+            shift,
+        ),
     }
 }
 
@@ -136,9 +192,16 @@ pub(crate) struct How {
     /// Whether a thread of the E-step computes several rows.
     pub(crate) several: bool,
     pub(crate) weighted: bool,
+    /// Whether a full or tied mixture is evaluated on the tensor cores.
+    pub(crate) whitened: bool,
 }
 
-pub(crate) const PLAIN: How = How { blocks: 2, splits: 1, large: false, several: false, weighted: false };
+pub(crate) const PLAIN: How =
+    How { blocks: 2, splits: 1, large: false, several: false, weighted: false, whitened: false };
+
+fn whitened_kernel<T: Real>(is_tied: bool, d: usize) -> Kernel<EStep<T>> {
+    e_step::whitened_kernel(is_tied, d as u32).expect("few columns")
+}
 
 /// As [`parameters`], from factors of the precisions, which must be upper triangular.
 fn precision_parameters<T: Real>(mixture: &PrecisionMixture<'_>, shift: &[f64]) -> Parameters<T> {
@@ -155,6 +218,9 @@ fn precision_parameters<T: Real>(mixture: &PrecisionMixture<'_>, shift: &[f64]) 
         }
         out
     };
+    let lower: Vec<_> = (0..mixture.n_factors())
+        .map(|c| Array2::from_shape_fn((d, d), |(i, j)| if j <= i { mixture.factor(c).at(j * d + i) } else { 0.0 }))
+        .collect();
     let scale = |c| mixture.log_weight(c) + mixture.log_normalizer(c, FactorShape::Upper).unwrap();
     let scales = (0..mixture.n_components()).map(scale);
     Parameters {
@@ -163,6 +229,14 @@ fn precision_parameters<T: Real>(mixture: &PrecisionMixture<'_>, shift: &[f64]) 
         log_scale: numbers(&mut scales.clone()),
         log_scale_low: numbers(&mut scales.map(|v| v - T::from_f64(v).to_f64())),
         weights: numbers(&mut mixture.weights().iter().copied()),
+        whitening: whitening(
+            mixture.covariance_type() == CovarianceType::Tied,
+            &lower,
+            &mixture.means().to_owned(),
+            (0..mixture.n_components())
+                .map(|c| mixture.log_weight(c) + mixture.log_normalizer(c, FactorShape::Upper).unwrap()),
+            shift,
+        ),
     }
 }
 
@@ -190,6 +264,7 @@ pub(crate) fn evaluate_precisions<T: Real>(
     let parameters = precision_parameters::<T>(mixture, shift);
     let is_tied = mixture.covariance_type() == CovarianceType::Tied;
     let kernel = match (is_tied, how.several) {
+        _ if how.whitened => whitened_kernel(is_tied, mixture.n_features()),
         (true, true) => e_step::precision_tied_rows(),
         (true, false) => e_step::precision_tied(),
         (false, true) => e_step::precision_full_rows(),
@@ -207,7 +282,11 @@ pub(crate) fn evaluate<T: Real>(
     how: How,
 ) -> Evaluated<T> {
     let (k, d) = mixture.means().dim();
-    let kernel = e_step_kernel(kind_of(mixture), how);
+    let kernel = if how.whitened {
+        whitened_kernel(kind_of(mixture) == Kind::Tied, d)
+    } else {
+        e_step_kernel(kind_of(mixture), how)
+    };
     step(kernel, parameters::<T>(mixture, shift), x, (n, k, d), row_weights, how)
 }
 
@@ -226,7 +305,7 @@ fn step<T: Real>(
     let mut partials = poison::<f64>(u64::from(how.blocks) * 3);
     let columns = u64::from(e_step::solved_columns(d as u32));
     let mut scratch = poison(u64::from(how.blocks) * 128 * columns);
-    let arguments = EStep {
+    let mut arguments = EStep {
         x: x.pointer(),
         row_weights: row_weights.as_ref().map_or(null(), Buffer::pointer),
         n: n as u64,
@@ -239,22 +318,27 @@ fn step<T: Real>(
         log_scale_low: parameters.log_scale_low.pointer(),
         weights: parameters.weights.pointer(),
         responsibilities: responsibilities.pointer_mut(),
-        want_responsibilities: 1,
+        want_responsibilities: 0,
         weighted: u32::from(how.weighted),
         log_densities: log_densities.pointer_mut(),
         labels: labels.pointer_mut(),
         partials: partials.pointer_mut(),
         scratch: if how.large { scratch.pointer_mut() } else { null_mut() },
         rows_of_thread: if how.several { e_step::AT_ONCE } else { 1 },
+        whitening: parameters.whitening.pointer(),
     };
     // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { kernel.emulate((how.blocks, 1), arguments) };
-    Evaluated {
-        log_densities: log_densities.to_vec(),
-        labels: labels.to_vec(),
-        responsibilities,
-        totals: reduced(&partials, u64::from(how.blocks), 3, true),
-    }
+    let without = (log_densities.to_vec(), labels.to_vec(), partials.to_vec());
+    // With responsibilities the other results are the same, to the bit.
+    arguments.want_responsibilities = 1;
+    // SAFETY: as before.
+    unsafe { kernel.emulate((how.blocks, 1), arguments) };
+    let (log_densities, labels) = (log_densities.to_vec(), labels.to_vec());
+    let bits = |values: &[f64]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    assert_eq!((bits(&without.0), &without.1), (bits(&log_densities), &labels), "with responsibilities");
+    assert_eq!(bits(&without.2), bits(&partials.to_vec()), "totals with responsibilities");
+    Evaluated { log_densities, labels, responsibilities, totals: reduced(&partials, u64::from(how.blocks), 3, true) }
 }
 
 pub(crate) fn reduced(partials: &Buffer<f64>, count: u64, len: u64, scalars: bool) -> Vec<f64> {

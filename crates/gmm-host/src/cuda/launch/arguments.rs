@@ -34,6 +34,8 @@ pub(crate) struct Model<T: Number> {
     pub(crate) log_scale_low: DeviceSlice<T>,
     /// `(k,)`.
     pub(crate) weights: DeviceSlice<T>,
+    /// The same once more for the tensor cores, [`Whitening::len`], if they are to be used.
+    pub(crate) whitening: Option<DeviceSlice<f64>>,
 }
 
 /// What the E-step writes in addition to the block totals.

@@ -5,6 +5,7 @@ use std::os::raw::c_void;
 use cust::memory::DeviceSlice;
 use cust::sys::{CUresult, CUstream, cuLaunchKernel};
 use gmm_kernels::em::fused::{self, Instance, Pass};
+use gmm_kernels::em::simple::e_step::whitened::Whitening;
 use gmm_kernels::em::simple::e_step::{self, EStep};
 use gmm_kernels::em::simple::moments::{self, Sums};
 use gmm_kernels::layout::{statistics_len, tiled_len, tiles};
@@ -12,7 +13,7 @@ use gmm_kernels::reduce::{Reduce, numbers, of_blocks, reduce_partials, reduce_sc
 use gmm_kernels::seeding::nearest::{Nearest, nearest as nearest_kernel};
 use gmm_kernels::tile::{Tile, Untile, tile_from_f64, untile as untile_kernel};
 use gmm_kernels::{Arguments, Kernel, THREADS};
-use gmm_model::CovarianceType;
+use gmm_model::{CovarianceType, Precision};
 
 use super::arguments::{
     Chunk, Model, StepOutputs, at_least, check_centres, check_chunk, check_model, or_null, pointer,
@@ -31,6 +32,15 @@ use crate::cuda::shape::Shape;
 pub(crate) struct Launcher<'a> {
     pub(crate) gpu: &'a Gpu,
     pub(crate) queue: &'a Queue,
+}
+
+/// The kernel of the E-step on the tensor cores, for shapes that have one.
+fn whitened<T: Number>(shape: &Shape) -> Option<Kernel<EStep<T>>> {
+    match shape.kind {
+        CovarianceType::Full => e_step::whitened_kernel(false, shape.d),
+        CovarianceType::Tied => e_step::whitened_kernel(true, shape.d),
+        CovarianceType::Diag | CovarianceType::Spherical => None,
+    }
 }
 
 impl Launcher<'_> {
@@ -82,7 +92,12 @@ impl Launcher<'_> {
         out.log_densities.iter().for_each(|s| at_least(s, chunk.n, "log densities"));
         out.labels.iter().for_each(|s| at_least(s, chunk.n, "labels"));
         let is_several = plan.rows_of_thread > 1;
+        if let Some(numbers) = &model.whitening {
+            let layout = Whitening::of(shape.k, shape.d, shape.kind == CovarianceType::Tied);
+            at_least(numbers, layout.len(), "a whitening");
+        }
         let kernel = match (shape.kind, plan.solved) {
+            _ if model.whitening.is_some() => whitened(shape).expect("a shape with a kernel"),
             (CovarianceType::Full, _) if model.of_precisions && is_several => e_step::precision_full_rows::<T>(),
             (CovarianceType::Tied, _) if model.of_precisions && is_several => e_step::precision_tied_rows::<T>(),
             (CovarianceType::Full, _) if model.of_precisions => e_step::precision_full::<T>(),
@@ -116,9 +131,19 @@ impl Launcher<'_> {
             partials: pointer(partials),
             scratch: if scratch.is_empty() { std::ptr::null_mut() } else { pointer(scratch) },
             rows_of_thread: plan.rows_of_thread,
+            whitening: or_null(model.whitening.as_ref()),
         };
         // SAFETY: every length was checked against the field's formula, and parameter buffers start 16-byte aligned.
         unsafe { self.launch(kernel, (blocks, 1), a) }
+    }
+
+    /// Whether there is a kernel of the E-step on tensor cores for a shape.
+    pub(crate) fn has_whitened(self, shape: &Shape) -> bool {
+        let name = match shape.precision {
+            Precision::F32 => whitened::<f32>(shape).map(|kernel| kernel.name),
+            Precision::F64 => whitened::<f64>(shape).map(|kernel| kernel.name),
+        };
+        name.is_some_and(|name| self.gpu.has(name))
     }
 
     /// Moments of a chunk under its responsibilities: `(splits, statistics)` partial sums.

@@ -151,7 +151,7 @@ impl Likelihoods {
         // The previous component's parameters may still be in transfer from the buffer that is written here.
         data.queue.rest(&data.gpu)?;
         let (shape, plan) = data.prepare(component.covariance_type(), 1, Extras::default())?;
-        let model = data.parameters(&shape, |shift, at, out| parameters::fill(component, shift, at, out))?;
+        let model = data.parameters(&shape, false, |shift, at, out| parameters::fill(component, shift, at, out))?;
         for rows in data.sections.chunks(plan.chunk as usize) {
             let (start, chunk) = (rows.start, data.stage(rows)?);
             let log_densities = Some(to.index(start..start + chunk.n as usize));

@@ -186,6 +186,7 @@ impl<T: Number> Rows<T> {
         if let (Some(to), Some(weights)) = (&held.row_weights, weights) {
             upload::weights(&held.gpu, &held.queue, weights, &mut to.first(held.n))?;
         }
+        held.original = limit.map(|_| data.rows);
         Ok(held)
     }
 
@@ -217,7 +218,7 @@ impl<T: Number> Rows<T> {
         Ok(rows)
     }
 
-    fn tile_from(&mut self, rows: &DeviceRows, shift: &Slot<f64>) -> Result<(), Error> {
+    pub(super) fn tile_from(&mut self, rows: &DeviceRows, shift: &Slot<f64>) -> Result<(), Error> {
         let (n, d) = (self.n as u64, self.d as u32);
         let words = (rows.n * rows.d * rows.number_bytes()).div_ceil(8);
         // SAFETY: the words cover the `n*d` numbers of `rows`, which `device_data` requires to be readable. If the last

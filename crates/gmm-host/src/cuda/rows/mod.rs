@@ -12,11 +12,13 @@ pub(crate) mod original;
 pub(crate) mod outputs;
 pub(crate) mod parameters;
 pub(crate) mod passes;
+pub(crate) mod reach;
 pub(crate) mod sections;
 mod source;
 mod streamed;
 pub(crate) mod threads;
 pub(crate) mod upload;
+mod whitening;
 pub(crate) mod workspace;
 
 use std::ops::Range;
@@ -26,6 +28,7 @@ use cust::memory::DeviceSlice;
 use gmm_kernels::layout::tiled_len;
 use gmm_model::{CovarianceType, Dataset, Precision};
 
+use crate::DeviceRows;
 use crate::Error;
 use crate::cuda::driver::buffers::Slot;
 use crate::cuda::driver::device::Gpu;
@@ -35,6 +38,7 @@ use crate::cuda::launch::plan::{self, ForcedPlan, Plan};
 use crate::cuda::launch::{Chunk, Launcher};
 use crate::cuda::number::Number;
 use crate::cuda::rows::borrowed::Borrowed;
+use crate::cuda::rows::reach::Wanted;
 use crate::cuda::rows::sections::Sections;
 use crate::cuda::rows::source::Source;
 use crate::cuda::rows::streamed::Streamed;
@@ -57,6 +61,8 @@ pub(crate) struct Rows<T: Number> {
     pub(crate) streamed: Option<Box<Streamed<T>>>,
     /// The rows, if they are another library's and are tiled anew in each pass.
     pub(crate) borrowed: Option<Borrowed<T>>,
+    /// Another library's rows of which `x` was made, if these may be read as long as the rows live.
+    pub(crate) original: Option<DeviceRows>,
     /// `(n,)`.
     pub(crate) row_weights: Option<Slot<f64>>,
     /// The rows in their original form, if they are kept.
@@ -74,8 +80,8 @@ pub(crate) struct Rows<T: Number> {
 }
 
 impl<T: Number> Rows<T> {
-    /// Loads a data set: `tiled_len(n, d)*size_of::<T>()` bytes on the device, and `8*n` for row weights. If `to_move`,
-    /// the rows are also kept in their original form if memory allows. If there are several sections, and not enough
+    /// Loads a data set: `tiled_len(n, d)*size_of::<T>()` bytes on the device, and `8*n` for row weights. If they are
+    /// `wanted` to move, the rows are also kept in their original form if memory allows. If there are several sections, and not enough
     /// memory for all and for the passes, the rows are [`streamed`].
     ///
     /// # Errors
@@ -86,7 +92,7 @@ impl<T: Number> Rows<T> {
         precision: Precision,
         shift: &[f64],
         forced: ForcedPlan,
-        to_move: bool,
+        wanted: Wanted<'_>,
     ) -> Result<Self, Error> {
         gpu.enter()?;
         let total_weight = data.weights().map(|_| data.total_weight());
@@ -95,8 +101,8 @@ impl<T: Number> Rows<T> {
             return Self::load_streamed(gpu, data, precision, shift, forced);
         }
         let mut rows = Self::with_room(gpu, dim, total_weight, precision, shift, forced)?;
-        if !rows.keep_source(data, to_move)? {
-            rows.upload(data)?;
+        if !rows.keep_source(data, wanted)? {
+            rows.upload(data, wanted)?;
         }
         Ok(rows)
     }
@@ -147,6 +153,7 @@ impl<T: Number> Rows<T> {
             x,
             streamed: None,
             borrowed: None,
+            original: None,
             row_weights,
             source: None,
             workspace: Workspace::empty(),
@@ -177,9 +184,9 @@ impl<T: Number> Rows<T> {
         Ok(rows)
     }
 
-    fn upload(&mut self, data: &Dataset) -> Result<(), Error> {
+    fn upload(&mut self, data: &Dataset, wanted: Wanted<'_>) -> Result<(), Error> {
         let x = self.x.first(tiled_len(self.n as u64, self.d as u32) as usize);
-        upload::rows(&self.gpu, &self.queue, data, &self.shift, &x)?;
+        upload::rows(&self.gpu, &self.queue, data, &self.shift, &x, wanted)?;
         self.upload_weights(data)
     }
 
@@ -217,7 +224,7 @@ impl<T: Number> Rows<T> {
     pub(crate) fn sample_of(&self, data: &Dataset, rows: &[usize], weights: Option<&[f64]>) -> Result<Self, Error> {
         let some = Dataset::new(data.rows().select_rows(rows))?;
         let some = weights.map_or(Ok(some.clone()), |weights| some.with_weights(weights.to_vec()))?;
-        Self::load(self.gpu.clone(), &some, self.precision, &self.shift, self.forced, false)
+        Self::load(self.gpu.clone(), &some, self.precision, &self.shift, self.forced, Wanted::default())
     }
 
     fn pick_from(

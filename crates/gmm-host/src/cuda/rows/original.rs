@@ -20,12 +20,13 @@ use crate::cuda::driver::staging::send;
 use crate::cuda::launch::Launcher;
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
+use crate::cuda::rows::reach::Wanted;
 use crate::cuda::rows::source::Source;
 use crate::cuda::rows::upload;
 
 /// Most bytes of rows that are uploaded in one copy. For more, the transfer dominates a fit's other steps, and is
 /// faster if several threads prepare one piece while another is copied.
-const TOGETHER: usize = 1 << 20;
+pub(crate) const TOGETHER: usize = 1 << 20;
 
 /// Large original rows are kept only if this many times their size is free, so that passes rarely have to free them
 /// again.
@@ -80,20 +81,20 @@ fn write<A: Pod>(words: &mut [f64], numbers: &[A]) {
 
 impl<T: Number> Rows<T> {
     /// Uploads the original rows and their weights, and shifts the rows on the device. Returns false if the rows are
-    /// too large to be kept, given `to_move`, or if there is no memory for both forms.
-    pub(crate) fn keep_source(&mut self, data: &Dataset, to_move: bool) -> Result<bool, Error> {
+    /// too large to be kept, given what they are `wanted` for, or if there is no memory for both forms.
+    pub(crate) fn keep_source(&mut self, data: &Dataset, wanted: Wanted<'_>) -> Result<bool, Error> {
         let mut tried = false;
         self.run(|rows| {
             // A second call means that a launch lacked memory.
-            if std::mem::replace(&mut tried, true) { Ok(false) } else { rows.keep_source_here(data, to_move) }
+            if std::mem::replace(&mut tried, true) { Ok(false) } else { rows.keep_source_here(data, wanted) }
         })
     }
 
-    fn keep_source_here(&mut self, data: &Dataset, to_move: bool) -> Result<bool, Error> {
+    fn keep_source_here(&mut self, data: &Dataset, wanted: Wanted<'_>) -> Result<bool, Error> {
         const WHAT: &str = "the original data on the GPU";
         let (n, d, precision) = (self.n, self.d, data.rows().precision());
         let bytes = n * d * if precision == Precision::F32 { 4 } else { 8 };
-        let kept = KeepOriginal::of(bytes, to_move);
+        let kept = KeepOriginal::of(bytes, wanted.to_move);
         let words = d + bytes.div_ceil(8);
         let room = match kept {
             KeepOriginal::No => return Ok(false),
@@ -110,7 +111,7 @@ impl<T: Number> Rows<T> {
         if kept == KeepOriginal::Together {
             self.bring_together(data)?
         } else {
-            self.bring_in_pieces(data)?
+            self.bring_in_pieces(data, wanted)?
         }
         Ok(true)
     }
@@ -141,7 +142,7 @@ impl<T: Number> Rows<T> {
         self.hold()
     }
 
-    fn bring_in_pieces(&mut self, data: &Dataset) -> Result<(), Error> {
+    fn bring_in_pieces(&mut self, data: &Dataset, wanted: Wanted<'_>) -> Result<(), Error> {
         let (n, d) = (self.n, self.d);
         let source = self.source.as_mut().expect("a buffer for the rows");
         pin(&self.gpu, &mut source.host, d)?;
@@ -153,11 +154,15 @@ impl<T: Number> Rows<T> {
         match data.rows() {
             Matrix::F32(a) => {
                 let from = a.as_slice().expect("a Matrix is row-major");
-                send(gpu, queue, &mut narrow.index(..n * d), 1, |piece, chunk| upload::copy(&from[piece], chunk))?;
+                send(gpu, queue, &mut narrow.index(..n * d), d, |piece, chunk| {
+                    upload::copy_wanted(&from[piece], chunk, wanted)
+                })?;
             }
             Matrix::F64(a) => {
                 let from = a.as_slice().expect("a Matrix is row-major");
-                send(gpu, queue, &mut rows.index(..), 1, |piece, chunk| upload::copy(&from[piece], chunk))?;
+                send(gpu, queue, &mut rows.index(..), d, |piece, chunk| {
+                    upload::copy_wanted(&from[piece], chunk, wanted)
+                })?;
             }
         }
         if let (Some(to), Some(weights)) = (&self.row_weights, data.weights()) {
@@ -184,16 +189,30 @@ impl<T: Number> Rows<T> {
         if let Some(streamed) = &mut self.streamed {
             streamed.set_shift(&self.gpu, &self.queue, shift)?;
         } else {
+            if let Some(original) = self.original {
+                let at = Slot::taken(&self.gpu, "a shift on the GPU", self.d)?;
+                let before = std::mem::replace(&mut self.shift, shift.to_vec());
+                if let Err(error) = self.tile_from(&original, &at) {
+                    self.shift = before;
+                    return Err(error);
+                }
+                return Ok(self.held_anew(shift));
+            }
             let Some(source) = &mut self.source else { return Ok(false) };
             write(source.host.as_mut_slice(), shift);
             self.send_shift()?;
             self.hold()?;
         }
+        Ok(self.held_anew(shift))
+    }
+
+    /// Forgets what depends on the shift before; true.
+    fn held_anew(&mut self, shift: &[f64]) -> bool {
         // As for newly loaded rows: the chunk size, which determines the order of sums, is reset too.
         self.shift = shift.to_vec();
         self.scatter = None;
         (self.planned, self.most_rows) = (None, self.sections.rows() as u64);
-        Ok(true)
+        true
     }
 
     /// Frees the original rows, or the sections of streamed rows that stay on the device. Returns whether there were

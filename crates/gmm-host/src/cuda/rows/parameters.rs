@@ -1,11 +1,13 @@
 //! A mixture's parameters as the kernels read them: minus the rows' shift, in the engine's precision.
 
+use cust::memory::bytemuck::cast_slice_mut;
 use gmm_kernels::layout::{PANEL, panel_index, panel_len};
 use gmm_model::{Cholesky, CovarianceType, Factors, Mixture, Numbers, PrecisionMixture};
 use ndarray::{ArrayView1, ArrayView2};
 use rayon::prelude::*;
 
 use crate::cuda::number::Number;
+use crate::cuda::rows::whitening;
 use crate::cuda::rows::workspace::Parameters;
 
 /// Writes `centre − shift`, computed in f64 like the rows, as the sum of two numbers of `T`; both `(k, d)`. The f64
@@ -44,6 +46,32 @@ fn heads<T: Number>(
     }
 }
 
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Filled {
+    /// Numbers from the start of the buffer.
+    pub(crate) written: usize,
+    /// Whether the [`whitening`] is among them, and loses nothing that matters.
+    pub(crate) is_whitened: bool,
+}
+
+impl Filled {
+    /// All parameters, the whitening by `entry`: see [`whitening::factors`].
+    fn of<T: Number>(
+        (means, scales, shift): (ArrayView2<'_, f64>, impl Iterator<Item = f64>, &[f64]),
+        entry: impl Fn(usize, usize, usize) -> f64 + Sync,
+        at: &Parameters,
+        out: &mut [T],
+    ) -> Self {
+        let Some((start, layout)) = at.whitening else { return Self { written: at.len, is_whitened: false } };
+        let bytes = layout.len() as usize * 8 / size_of::<T>();
+        let doubles = cast_slice_mut::<T, f64>(&mut out[start..start + bytes]);
+        whitening::factors(layout, shift.len(), entry, doubles);
+        let is_whitened = whitening::offsets::<T>(layout, means, scales, shift, doubles);
+        Self { written: at.len, is_whitened }
+    }
+}
+
 /// Like [`fill`], with factors of precisions; matrices are upper triangular.
 pub(crate) fn fill_precisions<T: Number>(
     mixture: &PrecisionMixture<'_>,
@@ -51,7 +79,7 @@ pub(crate) fn fill_precisions<T: Number>(
     shift: &[f64],
     at: &Parameters,
     out: &mut [T],
-) -> usize {
+) -> Filled {
     heads(mixture.means(), scales.iter().copied(), mixture.weights(), shift, at, out);
     let factor = &mut out[at.factor..];
     match mixture.covariance_type() {
@@ -66,7 +94,10 @@ pub(crate) fn fill_precisions<T: Number>(
             factor.iter_mut().zip(0..all.len()).for_each(|(slot, i)| *slot = T::from_f64(all.at(i)));
         }
     }
-    at.len
+    let d = shift.len();
+    // Padding has factors of zeros.
+    let entry = |c, i, j| if c < mixture.n_factors() { mixture.factor(c).at(j * d + i) } else { 0.0 };
+    Filled::of((mixture.means(), scales.iter().copied(), shift), entry, at, out)
 }
 
 /// Writes `Uᵀ` of an upper factor, `(d, d)`, in panels, with zeros past `d`.
@@ -81,9 +112,9 @@ fn precision_panels<T: Number>(u: Numbers<'_>, d: usize, out: &mut [T]) {
 }
 
 /// Writes all parameters. Returns their number.
-pub(crate) fn fill<T: Number>(mixture: &Mixture, shift: &[f64], at: &Parameters, out: &mut [T]) -> usize {
+pub(crate) fn fill<T: Number>(mixture: &Mixture, shift: &[f64], at: &Parameters, out: &mut [T]) -> Filled {
     let scales = (0..mixture.n_components()).map(|c| mixture.log_weight(c) + mixture.log_normalizer(c));
-    heads(mixture.means(), scales, mixture.weights(), shift, at, out);
+    heads(mixture.means(), scales.clone(), mixture.weights(), shift, at, out);
     let d = shift.len();
     let factor = &mut out[at.factor..];
     match mixture.factors() {
@@ -97,7 +128,15 @@ pub(crate) fn fill<T: Number>(mixture: &Mixture, shift: &[f64], at: &Parameters,
         Factors::Diag(sd) => reciprocals(sd.iter(), factor),
         Factors::Spherical(sd) => reciprocals(sd.iter(), factor),
     }
-    at.len
+    let inverses: Vec<Vec<f64>> = match mixture.factors() {
+        _ if at.whitening.is_none() => Vec::new(),
+        Factors::Full(all) => all.par_iter().with_min_len(64).map(whitening::inverse).collect(),
+        Factors::Tied(one) => vec![whitening::inverse(one)],
+        Factors::Diag(_) | Factors::Spherical(_) => Vec::new(),
+    };
+    // Padding has factors of zeros.
+    let entry = |c: usize, i: usize, j: usize| inverses.get(c).map_or(0.0, |inverse| inverse[i * d + j]);
+    Filled::of((mixture.means(), scales, shift), entry, at, out)
 }
 
 fn reciprocals<'a, T: Number>(sd: impl Iterator<Item = &'a f64>, out: &mut [T]) {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use cust::memory::{AsyncCopyDestination, DeviceSlice};
+use gmm_kernels::em::simple::e_step::whitened::Whitening;
 use gmm_kernels::layout::tiled_len;
 use gmm_model::{CovarianceType, Mixture, PrecisionMixture, Statistics};
 use ndarray::{Array2, ArrayView2};
@@ -15,7 +16,8 @@ use crate::cuda::launch::{Chunk, Model, StepOutputs};
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 use crate::cuda::rows::outputs::Outputs;
-use crate::cuda::rows::parameters;
+use crate::cuda::rows::parameters::{self, Filled};
+use crate::cuda::rows::whitening;
 use crate::cuda::rows::workspace::{self, Extras, Parameters};
 use crate::cuda::shape::Shape;
 use crate::{Error, Evaluation, FillResponsibilities};
@@ -23,16 +25,26 @@ use crate::{Error, Evaluation, FillResponsibilities};
 /// Rows per call of the caller's function that fills responsibilities.
 const FILLED: usize = 256;
 
+/// The numbers of a whitening in a buffer of parameters.
+fn as_doubles<T: Number>(numbers: &DeviceSlice<T>, layout: Whitening) -> DeviceSlice<f64> {
+    let len = layout.len() as usize;
+    assert!(numbers.len() * size_of::<T>() >= 8 * len, "room for a whitening");
+    // SAFETY: the slice has these bytes, which start 16-byte aligned, and any bits are numbers.
+    unsafe { DeviceSlice::from_raw_parts(numbers.as_device_ptr().cast(), len) }
+}
+
 impl<T: Number> Rows<T> {
-    /// Writes parameters with `fill`, which returns how many numbers it wrote, and enqueues their copy to the device.
+    /// Writes parameters with `fill`, which returns what it wrote, and enqueues their copy to the device.
     pub(crate) fn parameters(
         &mut self,
         shape: &Shape,
-        fill: impl FnOnce(&[f64], &Parameters, &mut [T]) -> usize,
+        is_evaluation: bool,
+        fill: impl FnOnce(&[f64], &Parameters, &mut [T]) -> Filled,
     ) -> Result<Model<T>, Error> {
-        let at = Parameters::of(shape);
+        let whitens = is_evaluation && whitening::is_fast(&self.gpu.limits) && self.launcher().has_whitened(shape);
+        let at = Parameters::of(shape, whitens);
         let host = &mut self.workspace.host_parameters.as_mut_slice()[..at.len];
-        let written = fill(&self.shift, &at, host);
+        let Filled { written, is_whitened } = fill(&self.shift, &at, host);
         let device = self.workspace.parameters.first(at.len);
         // SAFETY: the host buffer is pinned, and `run` waits for the stream before it is written again or freed.
         let copy = unsafe { device.index(..written).async_copy_from(&host[..written], &self.queue.stream) };
@@ -44,15 +56,16 @@ impl<T: Number> Rows<T> {
             log_scale_low: device.index(at.log_scale_low..at.weights),
             weights: device.index(at.weights..at.factor),
             factor: device.index(at.factor..),
+            whitening: at.whitening.filter(|_| is_whitened).map(|(at, layout)| as_doubles(&device.index(at..), layout)),
             of_precisions: false,
         })
     }
 
     fn centres(&mut self, shape: &Shape, centres: ArrayView2<'_, f64>) -> Result<Model<T>, Error> {
-        self.parameters(shape, |shift, at, out| {
+        self.parameters(shape, false, |shift, at, out| {
             let (high, low) = out.split_at_mut(at.mean_low);
             parameters::centres(centres, shift, &mut high[at.mean_high..], low);
-            at.log_scale
+            Filled { written: at.log_scale, is_whitened: false }
         })
     }
 
@@ -121,7 +134,7 @@ impl<T: Number> Rows<T> {
 
     pub(crate) fn pass_here(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
         let (shape, plan) = self.prepare(mixture.covariance_type(), mixture.n_components(), Extras::default())?;
-        let model = self.parameters(&shape, |shift, at, out| parameters::fill(mixture, shift, at, out))?;
+        let model = self.parameters(&shape, false, |shift, at, out| parameters::fill(mixture, shift, at, out))?;
         let out = StepOutputs { responsibilities: true, weighted: true, log_densities: None, labels: None };
         for rows in self.sections.chunks(plan.chunk as usize) {
             let (start, chunk) = (rows.start, self.stage(rows)?);
@@ -210,12 +223,12 @@ impl<T: Number> Rows<T> {
         kind: CovarianceType,
         k: usize,
         of_precisions: bool,
-        fill: impl FnOnce(&[f64], &Parameters, &mut [T]) -> usize,
+        fill: impl FnOnce(&[f64], &Parameters, &mut [T]) -> Filled,
         outputs: &mut Outputs<'_>,
     ) -> Result<Evaluation, Error> {
         let extras = outputs.extras();
         let (shape, plan) = self.prepare(kind, k, extras)?;
-        let model = Model { of_precisions, ..self.parameters(&shape, fill)? };
+        let model = Model { of_precisions, ..self.parameters(&shape, true, fill)? };
         outputs.touch();
         // The first row whose log density and label have not left the device.
         let (mut first, most) = (0, workspace::rows_received(&shape, &plan));

@@ -1,5 +1,6 @@
 //! Device memory of a pass besides the rows: lengths by one pure function, then buffers of those lengths.
 
+use gmm_kernels::em::simple::e_step::whitened::Whitening;
 use gmm_kernels::layout::{TILE_ROWS, factor_len, tiles};
 
 use crate::Error;
@@ -7,6 +8,7 @@ use crate::cuda::driver::buffers::{Pinned, Slot, pin, pinned_empty};
 use crate::cuda::driver::device::Gpu;
 use crate::cuda::launch::plan::{self, Plan, TOTALS};
 use crate::cuda::number::Number;
+use crate::cuda::rows::whitening;
 use crate::cuda::shape::Shape;
 
 /// Per-row results that are computed besides statistics.
@@ -37,12 +39,15 @@ pub(crate) struct Parameters {
     pub(crate) weights: usize,
     /// `factor_len(kind, k, d)`.
     pub(crate) factor: usize,
+    /// The mixture once more for the tensor cores, as `f64`: see [`whitening`].
+    pub(crate) whitening: Option<(usize, Whitening)>,
     /// Total length.
     pub(crate) len: usize,
 }
 
 impl Parameters {
-    pub(crate) fn of(shape: &Shape) -> Self {
+    /// The positions for a shape, with room for a whitening if `is_evaluation` and there are kernels for it.
+    pub(crate) fn of(shape: &Shape, is_evaluation: bool) -> Self {
         let up = |len: usize| len.next_multiple_of(4);
         let (k, kd) = (shape.k as usize, shape.k as usize * shape.d as usize);
         let mean_low = up(kd);
@@ -50,8 +55,11 @@ impl Parameters {
         let log_scale_low = log_scale + up(k);
         let weights = log_scale_low + up(k);
         let factor = weights + up(k);
-        let len = factor + up(factor_len(shape.kernel_kind(), shape.k, shape.d) as usize);
-        Self { mean_high: 0, mean_low, log_scale, log_scale_low, weights, factor, len }
+        let end = factor + up(factor_len(shape.kernel_kind(), shape.k, shape.d) as usize);
+        let whitening = whitening::layout(shape).filter(|_| is_evaluation).map(|layout| (end, layout));
+        let doubles = whitening.map_or(0, |(_, layout)| layout.len() as usize);
+        let len = end + up(doubles * 8 / shape.number_bytes() as usize);
+        Self { mean_high: 0, mean_low, log_scale, log_scale_low, weights, factor, whitening, len }
     }
 }
 
@@ -92,7 +100,7 @@ impl Sizes {
         let responsibilities = chunk * shape.k as usize;
         let where_asked = |asked: bool, len: usize| if asked { len } else { 0 };
         Self {
-            parameters: Parameters::of(shape).len,
+            parameters: Parameters::of(shape, extras.is_evaluation).len,
             responsibilities,
             step_partials: blocks * TOTALS,
             sum_partials: plan.splits as usize * statistics,
@@ -257,12 +265,14 @@ mod tests {
             Extras { row_major: true, log_densities: true, labels: true, is_evaluation: true },
         );
         let statistics = 10 + 50 + 150;
-        assert_eq!(sizes.parameters, 52 + 52 + 12 + 12 + 12 + 640);
+        // A whitening of twelve components: a tile, eight offsets and a scale of f64 each.
+        let whitening = 2 * 12 * (64 + 8 + 1);
+        assert_eq!(sizes.parameters, 52 + 52 + 12 + 12 + 12 + 640 + whitening);
         assert_eq!((sizes.responsibilities, sizes.step_partials), (10_240, 24));
         assert_eq!((sizes.sum_partials, sizes.results, sizes.scratch), (4 * statistics, 3 + statistics, 0));
         assert_eq!((sizes.row_major, sizes.log_densities, sizes.labels), (10_240, 65_536, 65_536));
         let doubles = 24 + 5 * statistics + 3 + 10_240 + 65_536;
-        assert_eq!(sizes.bytes(4), (4 * (780 + 10_240) + 8 * doubles + 4 * 65_536) as u128);
+        assert_eq!(sizes.bytes(4), (4 * (780 + whitening + 10_240) + 8 * doubles + 4 * 65_536) as u128);
     }
 
     #[test]

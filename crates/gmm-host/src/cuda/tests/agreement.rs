@@ -111,7 +111,14 @@ fn every_forced_plan_gives_the_same_answer() {
         let mixture = mixture(kind, 3, 18, 0.0);
         let pass = |text: &str| {
             let forced = plan::ForcedPlan::parse(text).unwrap();
-            let rows = CudaResident::<f64>::load(engine.gpu.clone(), &data, Precision::F64, &[0.5; 18], forced, false);
+            let rows = CudaResident::<f64>::load(
+                engine.gpu.clone(),
+                &data,
+                Precision::F64,
+                &[0.5; 18],
+                forced,
+                Wanted::default(),
+            );
             rows.unwrap().pass(&mixture).unwrap()
         };
         let want = pass("");

@@ -103,3 +103,32 @@ fn an_evaluation_of_rows_on_the_device_has_the_bits_of_one_of_brought_rows() {
     drop((buffer, engine));
     fake.0.assert_clean("an evaluation of foreign rows");
 }
+
+#[test]
+fn full_and_tied_mixtures_are_evaluated_on_tensor_cores_where_that_is_exact_and_fast() {
+    let slow = Machine { f32_to_f64: 64, ..Machine::default() };
+    for kind in [CovarianceType::Full, CovarianceType::Tied, CovarianceType::Diag] {
+        let near = mixture(kind, 3, 4, 0.0);
+        // Means that are hundreds of standard deviations apart lose digits in f64, which f32 rows do not have.
+        let means = Array2::from_shape_fn((3, 4), |(c, j)| 400.0 * c as f64 + near.means()[[c, j]]);
+        let wide = Mixture::new(near.weights().to_owned(), means, near.covariances().clone()).unwrap();
+        let cases = [
+            (Machine::default(), &near, Precision::F64, true),
+            (Machine::default(), &wide, Precision::F32, true),
+            (Machine::default(), &wide, Precision::F64, false),
+            (slow.clone(), &near, Precision::F32, false),
+        ];
+        for (machine, mixture, precision, is_whitened) in cases {
+            let fake = Fake::install(machine);
+            let engine = CudaEngine::new(0).unwrap();
+            let all = Array2::from_shape_fn((300, 4), |(i, j)| mixture.means()[[i % 3, j]] + noise(4 * i + j));
+            let data = Dataset::new(all).unwrap();
+            let score = |engine: &dyn Engine| crate::evaluate::score(engine, mixture, &data, precision).unwrap();
+            let (got, want) = (score(&engine).log_likelihood, score(&crate::CpuEngine::new(1).unwrap()).log_likelihood);
+            let allowed = if precision == Precision::F32 { 2e-5 } else { 1e-10 };
+            assert!((got - want).abs() < allowed * want.abs(), "{kind} {precision}: {got} is not {want}");
+            let wanted = is_whitened && kind != CovarianceType::Diag;
+            assert_eq!(fake.0.launches("e_step_whitened") > 0, wanted, "{kind} {precision}");
+        }
+    }
+}

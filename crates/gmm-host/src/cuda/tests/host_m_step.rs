@@ -21,12 +21,14 @@ fn pass(text: &str, data: &Dataset, start: &Mixture, precision: Precision) -> gm
         first
     };
     match precision {
-        Precision::F32 => {
-            twice(&mut CudaResident::<f32>::load(engine.gpu.clone(), data, precision, &at, forced, false).unwrap())
-        }
-        Precision::F64 => {
-            twice(&mut CudaResident::<f64>::load(engine.gpu.clone(), data, precision, &at, forced, false).unwrap())
-        }
+        Precision::F32 => twice(
+            &mut CudaResident::<f32>::load(engine.gpu.clone(), data, precision, &at, forced, Wanted::default())
+                .unwrap(),
+        ),
+        Precision::F64 => twice(
+            &mut CudaResident::<f64>::load(engine.gpu.clone(), data, precision, &at, forced, Wanted::default())
+                .unwrap(),
+        ),
     }
 }
 

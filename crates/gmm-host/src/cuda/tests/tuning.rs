@@ -30,7 +30,8 @@ fn cache_in(folder: &Path) {
 fn forced(data: &Dataset, kind: CovarianceType, plan: &str) -> Mixture {
     let engine = CudaEngine::new(0).unwrap();
     let (at, forced) = (crate::shift::of_data(data), ForcedPlan::parse(plan).unwrap());
-    let mut rows = CudaResident::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced, false).unwrap();
+    let mut rows =
+        CudaResident::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced, Wanted::default()).unwrap();
     let options = crate::EmOptions {
         tol: 0.0,
         max_iter: 2,

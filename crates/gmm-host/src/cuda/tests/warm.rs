@@ -237,6 +237,41 @@ fn many_rows_are_kept_for_a_fit_alone_and_where_there_is_memory_to_spare() {
 }
 
 #[test]
+fn how_far_many_rows_reach_is_found_while_they_are_copied() {
+    let shift = [0.25, -0.5, 1.0];
+    let (n, at) = (100_001, 77_777);
+    let narrow = rows(n, 3, 10.0).mapv(|v| v as f32);
+    let wide = narrow.mapv(f64::from);
+    let naive: Vec<f64> =
+        (0..3).map(|j| wide.column(j).iter().map(|v| (v - shift[j]).abs()).fold(0.0, f64::max)).collect();
+    // Kept in their original form as well, and not.
+    for memory in [1 << 30, 9_000_000] {
+        let fake = Fake::install(Machine { memory, ..Machine::default() });
+        let engine = CudaEngine::new(0).unwrap();
+        for data in [Dataset::new(narrow.clone()).unwrap(), Dataset::new(wide.clone()).unwrap()] {
+            let (mut found, reach) = engine.load_with_reach(&data, Precision::F32, &shift).unwrap().expect("many rows");
+            assert_eq!(reach, naive, "{memory}");
+            let mut loaded = engine.load(&data, Precision::F32, &shift).unwrap();
+            let centre = Array2::zeros((1, 3));
+            let of = |rows: &mut dyn Resident| rows.nearest(CovarianceType::Diag, centre.view()).unwrap();
+            assert_eq!(of(found.as_mut()), of(loaded.as_mut()), "{memory}");
+        }
+        drop(engine);
+        fake.0.assert_clean("rows whose reach was found");
+    }
+    // Rows that nobody has read before: a fit says which value is none.
+    let _fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    assert!(engine.load_with_reach(&dataset(1000, 3), Precision::F32, &shift).unwrap().is_none(), "few rows");
+    for odd in [f32::NAN, f32::INFINITY] {
+        let mut bad = narrow.clone();
+        bad[[at, 1]] = odd;
+        let error = fit(&engine, &Dataset::unread(bad).unwrap(), &FitOptions::new(2)).unwrap_err();
+        assert!(error.to_string().contains(&format!("row {at}")), "{error}");
+    }
+}
+
+#[test]
 fn rows_that_are_kept_go_before_a_pass_lacks_anything() {
     let data = dataset(3000, 2);
     let mixture = mixture(CovarianceType::Full, 4, 2, 0.0);

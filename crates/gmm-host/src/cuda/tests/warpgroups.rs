@@ -27,7 +27,14 @@ fn options(max_iter: usize) -> EmOptions {
 fn loaded(plan: &str, data: &Dataset) -> Result<CudaResident<f32>, Error> {
     let engine = CudaEngine::new(0)?;
     let forced = plan::ForcedPlan::parse(plan).unwrap();
-    CudaResident::<f32>::load(engine.gpu.clone(), data, Precision::F32, &shift::of_data(data), forced, false)
+    CudaResident::<f32>::load(
+        engine.gpu.clone(),
+        data,
+        Precision::F32,
+        &shift::of_data(data),
+        forced,
+        Wanted::default(),
+    )
 }
 
 fn em(plan: &str, data: &Dataset, start: &Mixture) -> Result<EmRun, Error> {

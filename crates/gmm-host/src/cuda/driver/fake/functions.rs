@@ -55,7 +55,7 @@ extern "C" fn device_attribute(out: *mut c_int, attribute: CUdevice_attribute, _
             16 => s.machine.multiprocessors,
             38 => 1 << 20, // L2
             97 => s.machine.shared,
-            87 => 2, // f32 to f64
+            87 => s.machine.f32_to_f64,
             other => return s.complain(format!("attribute {other} is not made up")),
         };
         write(out, value)

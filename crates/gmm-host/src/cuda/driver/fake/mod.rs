@@ -35,6 +35,8 @@ pub(crate) struct Machine {
     /// Shared memory per block in bytes; at most [`MOST_SHARED`].
     pub(crate) shared: c_int,
     pub(crate) multiprocessors: c_int,
+    /// How many times faster it is in f32 than in f64.
+    pub(crate) f32_to_f64: c_int,
 }
 
 impl Machine {
@@ -48,6 +50,7 @@ impl Machine {
         memory: 1 << 30,
         shared: 99 << 10,
         multiprocessors: 2,
+        f32_to_f64: 2,
     };
 }
 

@@ -16,6 +16,7 @@ mod solved;
 pub mod spherical;
 mod squares;
 pub mod tied;
+pub mod whitened;
 
 use crate::device::{self, Shared, WARP, block_sum, thread};
 use crate::each::each;
@@ -67,6 +68,9 @@ kernels! {
         /// Rows that a thread computes together: [`AT_ONCE`] for the `_rows` kernels, either for `diag` and `spherical`,
         /// and 1 for all others, whose threads then have fewer registers each.
         rows_of_thread: u32,
+        /// [`Whitening::len`](whitened::Whitening::len) numbers for the `whitened` kernels, which read them in place of means,
+        /// factors and scales; else null.
+        whitening: *const f64,
     }
     /// Full covariances; solved columns are in shared memory.
     full => e_step_full_f32, e_step_full_f64, full::in_shared, shared_bytes_solved;
@@ -92,6 +96,22 @@ kernels! {
     /// As `precision_tied`, several rows per thread.
     precision_tied_rows => e_step_precision_tied_rows_f32, e_step_precision_tied_rows_f64, precision::tied_rows,
         shared_bytes;
+    /// Full covariances of 1 to 8 columns, on the tensor cores.
+    whitened_full_1 => e_step_whitened_full_1_f32, e_step_whitened_full_1_f64, whitened::full_1, whitened::shared_bytes;
+    /// Full covariances of 9 to 16 columns, on the tensor cores.
+    whitened_full_2 => e_step_whitened_full_2_f32, e_step_whitened_full_2_f64, whitened::full_2, whitened::shared_bytes;
+    /// Full covariances of 17 to 24 columns, on the tensor cores.
+    whitened_full_3 => e_step_whitened_full_3_f32, e_step_whitened_full_3_f64, whitened::full_3, whitened::shared_bytes;
+    /// Full covariances of 25 to 32 columns, on the tensor cores.
+    whitened_full_4 => e_step_whitened_full_4_f32, e_step_whitened_full_4_f64, whitened::full_4, whitened::shared_bytes;
+    /// A tied covariance of 1 to 8 columns, on the tensor cores.
+    whitened_tied_1 => e_step_whitened_tied_1_f32, e_step_whitened_tied_1_f64, whitened::tied_1, whitened::shared_bytes;
+    /// A tied covariance of 9 to 16 columns, on the tensor cores.
+    whitened_tied_2 => e_step_whitened_tied_2_f32, e_step_whitened_tied_2_f64, whitened::tied_2, whitened::shared_bytes;
+    /// A tied covariance of 17 to 24 columns, on the tensor cores.
+    whitened_tied_3 => e_step_whitened_tied_3_f32, e_step_whitened_tied_3_f64, whitened::tied_3, whitened::shared_bytes;
+    /// A tied covariance of 25 to 32 columns, on the tensor cores.
+    whitened_tied_4 => e_step_whitened_tied_4_f32, e_step_whitened_tied_4_f64, whitened::tied_4, whitened::shared_bytes;
     /// Spherical covariances.
     spherical => e_step_spherical_f32, e_step_spherical_f64, spherical::body, shared_bytes;
 }
@@ -324,4 +344,20 @@ unsafe fn normalise<T: Real, const R: usize>(a: &EStep<T>, row: u64, r: *mut T, 
             each(R, |i| device::store(a.labels, row + i as u64, label[i]));
         }
     }
+}
+
+/// The kernel of full covariances or a tied one of `d` columns on the tensor cores, for at most 32 columns.
+#[cfg(not(target_arch = "nvptx64"))]
+pub fn whitened_kernel<T: Real>(is_tied: bool, d: u32) -> Option<crate::Kernel<EStep<T>>> {
+    Some(match (is_tied, d.div_ceil(PANEL)) {
+        (false, 1) => whitened_full_1(),
+        (false, 2) => whitened_full_2(),
+        (false, 3) => whitened_full_3(),
+        (false, 4) => whitened_full_4(),
+        (true, 1) => whitened_tied_1(),
+        (true, 2) => whitened_tied_2(),
+        (true, 3) => whitened_tied_3(),
+        (true, 4) => whitened_tied_4(),
+        _ => return None,
+    })
 }
