@@ -26,6 +26,7 @@
 
 mod digamma;
 mod draw;
+mod loops;
 mod posterior;
 mod predictive;
 mod prior;
