@@ -24,7 +24,7 @@ mod posterior;
 
 use crate::device::Shared;
 use crate::em::layout::FeatureLayout;
-use crate::em::m_step::{OWN_THREADS, SUMS, kind};
+use crate::em::m_step::{SUMS, kind};
 use crate::layout::packed_len;
 
 kernels! {
@@ -104,7 +104,7 @@ kernels! {
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn threads(_: &Bayes) -> u32 {
-    OWN_THREADS
+    super::OWN_THREADS
 }
 
 /// Bytes of shared memory: scratch for sums, and two vectors.
