@@ -48,7 +48,13 @@ fn compare(bench: &Bench, tally: &mut Tally, case: Case, family: WeightFamily, d
     let bound = |fit: &Fit| [fit.summary.lower_bound.expect("a bound")];
     tally.close(&bound(&got), &bound(&want), tolerance, bound(&want)[0].abs(), &format!("{what}: last bound"));
     let (a, b) = (got.posterior.as_ref().expect("a posterior"), want.posterior.as_ref().expect("a posterior"));
-    tally.close(&a.counts().to_vec(), &b.counts().to_vec(), tolerance, data.n_rows() as f64, &format!("{what}: counts"));
+    tally.close(
+        &a.counts().to_vec(),
+        &b.counts().to_vec(),
+        tolerance,
+        data.n_rows() as f64,
+        &format!("{what}: counts"),
+    );
     let (a, b) = (a.mixture(), b.mixture());
     let means = |of: &gmm_model::Mixture| of.means().iter().copied().collect::<Vec<f64>>();
     tally.close(&means(a), &means(b), tolerance, size(&means(b)), &format!("{what}: means"));
@@ -75,7 +81,9 @@ pub(crate) fn in_the_loop(bench: &Bench, tally: &mut Tally) {
     } else {
         vec![(1000, 4, 3), (1001, 2, 12), (3001, 70, 3), (100_000, 30, 30), (20_000, 64, 70), (1_000_000, 13, 8)]
     };
-    println!("   kind, precision, n x d, k: µs per iteration of EM, with a Dirichlet distribution, with a process; ratios");
+    println!(
+        "   kind, precision, n x d, k: µs per iteration of EM, with a Dirichlet distribution, with a process; ratios"
+    );
     for (n, d, k) in sizes {
         let plain = clumps(n, d, k);
         let data = if n % 2 == 1 { plain.with_weights(data::weights(n)).expect("weights") } else { plain };
@@ -83,8 +91,8 @@ pub(crate) fn in_the_loop(bench: &Bench, tally: &mut Tally) {
             for precision in [Precision::F32, Precision::F64] {
                 let case = Case { kind, precision, k, d };
                 FAMILIES.into_iter().for_each(|family| compare(bench, tally, case, family, &data));
-                let [em, finite, process] = [FitRule::none(), rule(FAMILIES[0]), rule(FAMILIES[1])]
-                    .map(|rule| time(bench, case, &rule, &data));
+                let [em, finite, process] =
+                    [FitRule::none(), rule(FAMILIES[0]), rule(FAMILIES[1])].map(|rule| time(bench, case, &rule, &data));
                 let (Some(em), Some(finite), Some(process)) = (em, finite, process) else { continue };
                 println!(
                     "   {kind} {precision} {n}x{d} k={k} {}: {:.1} {:.1} {:.1}; {:.3} {:.3}",

@@ -5,9 +5,9 @@
 //! unless `GMM_REQUIRE_GPU=1`. Arguments: words that a section's name must contain; `--quick` for only small sizes, for
 //! use under a sanitizer; `--list`.
 
+mod bayes;
 #[path = "../common/mod.rs"]
 mod common;
-mod bayes;
 mod compare;
 mod data;
 mod faults;

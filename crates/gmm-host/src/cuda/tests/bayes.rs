@@ -38,7 +38,9 @@ fn same(got: &Fit, want: &Fit, tolerance: f64, what: &str) {
     close(&[got.summary.lower_bound.unwrap()], &[want.summary.lower_bound.unwrap()], tolerance, what);
     assert_eq!(a.mixture(), &got.mixture, "{what}");
     assert_eq!((got.summary.iterations, got.summary.converged), (want.summary.iterations, want.summary.converged));
-    assert_eq!(got.warnings, want.warnings, "{what}");
+    // Some say by how much the bound fell for `reg_covar`, which is rounded.
+    let warnings = |of: &Fit| of.warnings.iter().map(std::mem::discriminant).collect::<Vec<_>>();
+    assert_eq!(warnings(got), warnings(want), "{what}");
 }
 
 #[test]
@@ -171,12 +173,13 @@ fn the_bound_never_falls() {
 #[test]
 fn a_fit_stops_where_the_bound_converges_and_is_resumed_from_what_was_saved() {
     for kind in CovarianceType::ALL {
-        let (data, base) = (dataset(200, 3), options(kind, WeightFamily::Dirichlet, 3));
+        let (data, base) = (dataset(200, 3), options(kind, WeightFamily::Dirichlet, 6));
         let whole = FitOptions { tol: 1e-7, max_iter: 200, ..base };
         let fake = Fake::install(Machine::default());
         let engine = CudaEngine::new(0).unwrap();
         let want = fit(&engine, &data, &whole).unwrap();
-        assert!(want.summary.converged && want.on_device.is_some_and(|on| on.iterations == want.summary.iterations));
+        assert!(want.summary.converged && want.summary.iterations > 6, "{kind}: {}", want.summary.iterations);
+        assert!(want.on_device.is_some_and(|on| on.iterations == want.summary.iterations));
         crate::cuda::em::POLL_AFTER.set(2);
         let (mut state, mut bounds) = (FitState::default(), Vec::new());
         let end = fit_observed(&engine, &data, &whole, &mut |step| {
