@@ -7,10 +7,10 @@ use gmm_model::bayes::{BayesPrior, Posterior};
 use gmm_model::{CovarianceType, Covariances, Mixture};
 use ndarray::{Array1, Array2};
 
-use super::bayes;
 use super::m_step;
 use super::packing::{pack, unpack};
 use super::path::{Launch, LoopBuffers, LoopPlan, LoopRows};
+use super::prior;
 use super::workspace::Workspace;
 use crate::Error;
 use crate::cuda::driver::buffers::{Pinned, Slot, pin, pinned_empty};
@@ -69,15 +69,15 @@ impl<'a> Start<'a> {
         host[workspace.weights.clone()].fill(1.0);
         let counts = posterior.counts().to_vec();
         host[workspace.counts.clone()].copy_from_slice(&counts);
-        bayes::counts_after(&counts, &mut host[workspace.after.clone()]);
-        bayes::pack_prior(posterior.prior(), shift, &mut host[workspace.prior.clone()]);
+        prior::counts_after(&counts, &mut host[workspace.after.clone()]);
+        prior::pack_prior(posterior.prior(), shift, &mut host[workspace.prior.clone()]);
     }
 
     /// The moments of the rows, and those of the prior.
     fn moments(&self, shift: &[f64]) -> Option<Vec<f64>> {
         let mut scatter = self.scatter?.to_vec();
         if let Some(posterior) = self.posterior {
-            bayes::add_to_scatter(posterior.prior(), self.mixture.n_components(), shift, &mut scatter);
+            prior::add_to_scatter(posterior.prior(), self.mixture.n_components(), shift, &mut scatter);
         }
         Some(scatter)
     }

@@ -22,6 +22,7 @@ mod packing;
 mod parts;
 pub(crate) mod path;
 pub(crate) mod paths;
+mod prior;
 mod run;
 pub(crate) mod select;
 mod sums;

@@ -12,8 +12,8 @@ use gmm_kernels::em::layout::FeatureLayout;
 use gmm_kernels::em::m_step::Matrices;
 use gmm_kernels::layout::Kind;
 
-use super::bayes::PriorNumbers;
 use super::error_bounds::ErrorBounds;
+use super::prior::PriorNumbers;
 use crate::Error;
 use crate::cuda::driver::device::{Gpu, Limits};
 use crate::cuda::launch::plan::ForcedPlan;
@@ -362,7 +362,7 @@ pub(crate) struct BayesBuffers {
     pub(crate) counts: DeviceSlice<f64>,
     /// `(k,)`: Σ r of the components after each.
     pub(crate) after: DeviceSlice<f64>,
-    /// m less the shift, then C: [`prior_len`](super::bayes::prior_len).
+    /// m less the shift, then C: [`prior_len`](super::prior::prior_len).
     pub(crate) prior: DeviceSlice<f64>,
     /// `(k,)`: parts of the divergence from the prior.
     pub(crate) divergences: DeviceSlice<f64>,

@@ -7,11 +7,11 @@ use gmm_kernels::em::m_step::{Matrices, TRACE};
 use gmm_kernels::em::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
 use gmm_model::CovarianceType;
 
-use super::bayes::PriorNumbers;
 use super::device_loop::{Member, Start};
 use super::exchange::Exchange;
 use super::m_step;
 use super::path::{EmPath, LoopPlan, Operand};
+use super::prior::PriorNumbers;
 use super::workspace::Workspace;
 use crate::Error;
 use crate::cuda::number::Number;

@@ -7,8 +7,8 @@ use gmm_kernels::em::state::STATE_LEN;
 use gmm_kernels::layout::packed_len;
 use gmm_model::CovarianceType;
 
-use super::bayes;
 use super::path::{BayesBuffers, LoopBuffers, LoopPlan, PathBuffers};
+use super::prior::prior_len;
 use crate::cuda::driver::buffers::Slot;
 
 /// Ranges in 8-byte words: first what the host polls, then what it only writes, then what stays on the device. Each starts on a 128-byte cache
@@ -58,7 +58,7 @@ impl Workspace {
             covariances: take(shape.kind.second_len(k, d)),
             counts: take(where_needed(with_prior, k)),
             after: take(where_needed(with_prior, k)),
-            prior: take(where_needed(with_prior, bayes::prior_len(plan))),
+            prior: take(where_needed(with_prior, prior_len(shape))),
             carry: take(2),
             divergences: take(where_needed(with_prior, k)),
             constants: take(8 * layout.groups as usize),
