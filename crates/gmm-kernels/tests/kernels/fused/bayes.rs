@@ -189,6 +189,8 @@ fn matrices_in_device_memory_and_every_kind_of_pass() {
     for kind in KINDS {
         check::<f64>(kind, (260, 18, 10), 0.0, &chunked);
     }
+    // Entries of a tied covariance by warps, whose lanes take the components.
+    check::<f64>(KINDS[1], (300, 3, 40), 0.0, &Options { iterations: 2, ..PLAIN });
     // Densities about the means, from inverses of the Cholesky factors.
     let small = Options { how: How::SmallDPass, iterations: 2, ..PLAIN };
     check::<f32>(KINDS[0], (300, 2, 3), 0.0, &small);

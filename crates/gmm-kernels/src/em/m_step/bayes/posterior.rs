@@ -1,15 +1,30 @@
 //! The posterior from the sums of a pass, and the lower bound of the log evidence.
 
+use crate::Real;
 use crate::device::{self, WARP, thread, warp};
 use crate::each::each;
 use crate::em::m_step::bayes::{Bayes, Block};
 use crate::em::m_step::{OWN_THREADS, TRACE, kind, share, share_triangle, sums};
 use crate::em::state::{DONE, FINISHED, TROUBLE, stopped};
-use crate::layout::packed_index;
+use crate::layout::{packed_index, packed_len};
 use crate::math::reciprocal;
 
 /// A component with less than this has no rows: its reciprocal would leave the normal range.
 const NO_ROWS: f64 = 1e-280;
+
+/// Row and column of an entry of a packed triangle.
+#[inline(always)]
+fn unpacked(entry: u64) -> (u32, u32) {
+    // The root is rounded, so the row may be off by one.
+    let mut i = (0.5 * (Real::sqrt(8.0 * entry as f64 + 1.0) - 1.0)) as u32;
+    if packed_len(i) > entry {
+        i -= 1;
+    }
+    if packed_len(i + 1) <= entry {
+        i += 1;
+    }
+    (i, (entry - packed_len(i)) as u32)
+}
 
 /// Body of the kernel.
 ///
@@ -140,47 +155,55 @@ impl Block<'_> {
         lost
     }
 
-    /// Writes the mean of a component of a tied covariance, and its rows of that covariance: the blocks take them in
-    /// turn. A warp has an entry at a time, its lanes the components. Returns the number of moments of this thread that
-    /// lost too much precision.
+    /// Writes the mean of a component of a tied covariance, and its part of that covariance's entries: each has a thread
+    /// of the grid, or, with many components, a warp whose lanes take the components. Returns the number of moments of
+    /// this thread that lost too much precision.
     #[inline(always)]
     unsafe fn pooled(&self) -> f64 {
         let (a, p, d) = (self.a, self.place, self.a.d);
-        let (lane, beta, mut lost) = (warp::lane_id(), a.mean_precision, 0.0);
+        let (t, beta, mut lost) = (thread::thread_idx_x(), a.mean_precision, 0.0);
+        let few = a.k < WARP;
         // SAFETY: `j ≤ i < d` and `c < k`, so positions are within the sums, the prior and the arrays; each entry is
         // written by one thread.
         unsafe {
-            let of_mean = reciprocal(beta + self.sum(p.weight(self.c)));
+            let of_mean = |c: u32| reciprocal(beta + self.sum(p.weight(c)));
+            if few {
+                share(a.k, |c| self.scratch.store(c, of_mean(c)));
+                thread::sync_threads();
+            }
+            let own = of_mean(self.c);
             share(d, |j| {
-                let mean = (beta * self.prior_mean(j) + self.first(j, self.c)) * of_mean;
+                let mean = (beta * self.prior_mean(j) + self.first(j, self.c)) * own;
                 device::store(a.means, self.mean_at(j), mean);
             });
             let of_scale = reciprocal(a.degrees_of_freedom + a.total_weight);
-            let mut i = self.c;
-            while i < d {
-                let mut j = thread::thread_idx_x() / WARP;
-                while j <= i {
-                    let (mi, mj) = (beta * self.prior_mean(i), beta * self.prior_mean(j));
-                    let (mut moved, mut c) = (0.0, lane);
-                    while c < a.k {
-                        let of_mean = reciprocal(beta + self.sum(p.weight(c)));
-                        moved += (mi + self.first(i, c)) * (mj + self.first(j, c)) * of_mean;
-                        c += WARP;
-                    }
-                    each(WARP.ilog2() as usize, |by| moved += warp::shuffle_xor(moved, 1 << by));
-                    if lane == 0 {
-                        let about = device::load(a.scatter, packed_index(i, j));
-                        let v = about - moved;
-                        let enough = v >= a.least_left * about;
-                        if i == j && !enough {
-                            lost += 1.0;
-                        }
-                        let regular = if i == j { a.total_weight * a.reg_covar } else { 0.0 };
-                        device::store(a.covariances, packed_index(i, j), (v + regular) * of_scale);
-                    }
-                    j += OWN_THREADS / WARP;
+            let lanes = if few { 1 } else { WARP };
+            let (lane, groups) = (t % lanes, OWN_THREADS / lanes);
+            let mut entry = (self.c * groups + t / lanes) as u64;
+            while entry < packed_len(d) {
+                let (i, j) = unpacked(entry);
+                let (mi, mj) = (beta * self.prior_mean(i), beta * self.prior_mean(j));
+                let (mut moved, mut c) = (0.0, lane);
+                while c < a.k {
+                    let of_mean = if few { self.scratch.load(c) } else { of_mean(c) };
+                    moved += (mi + self.first(i, c)) * (mj + self.first(j, c)) * of_mean;
+                    c += lanes;
                 }
-                i += a.k;
+                // All lanes of a warp have the same entry.
+                if !few {
+                    each(WARP.ilog2() as usize, |by| moved += warp::shuffle_xor(moved, 1 << by));
+                }
+                if lane == 0 {
+                    let about = device::load(a.scatter, entry);
+                    let v = about - moved;
+                    let enough = v >= a.least_left * about;
+                    if i == j && !enough {
+                        lost += 1.0;
+                    }
+                    let regular = if i == j { a.total_weight * a.reg_covar } else { 0.0 };
+                    device::store(a.covariances, entry, (v + regular) * of_scale);
+                }
+                entry += (a.k * groups) as u64;
             }
         }
         lost
