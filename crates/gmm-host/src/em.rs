@@ -243,10 +243,10 @@ pub(crate) fn go_on(
     observer: &mut Observer<'_>,
 ) -> Result<EmRun, Error> {
     let mut see = |run: &mut EmRun, from: usize| note(run, from, options, progress, observer);
-    if rule.is_plain() {
+    rule.prepare(&mut run).map_err(|source| singular(source, run.iterations))?;
+    if rule.is_plain() || rule.is_plain_bayes() {
         iterate(rows, &mut run, options, &mut see)?;
     }
-    rule.prepare(&mut run).map_err(|source| singular(source, run.iterations))?;
     while run.iterations < options.max_iter && !run.converged && !run.finished {
         let iteration = run.iterations + 1;
         let Expectation { statistics, objective, noise_weight } = rule.expectation(rows, &run, options)?;
@@ -290,16 +290,17 @@ fn iterate(rows: &mut dyn Resident, run: &mut EmRun, options: &EmOptions, see: &
     if before >= options.max_iter || run.converged || run.finished {
         return Ok(());
     }
-    let start = run.mixture.clone();
+    let mut start = EmRun { posterior: run.posterior.clone(), ..EmRun::new(run.mixture.clone()) };
     let one = EmOptions { max_iter: 1, ..*options };
-    let mut first = EmRun::new(start.clone());
+    let mut first = start.clone();
     rows.iterate(&mut first, &one, &mut |_, _| Ok(()))?;
     // The engine has no loop, or none for this shape.
     let (Some(&mean), Some(&last)) = (first.trace.first(), run.trace.last()) else { return Ok(()) };
     let ends = (mean - last).abs() < options.tol;
     let most = if ends { 1 } else { options.max_iter - before };
-    rows.iterate(&mut EmRun::new(start), &EmOptions { max_iter: most, ..*options }, &mut |part, from| {
+    rows.iterate(&mut start, &EmOptions { max_iter: most, ..*options }, &mut |part, from| {
         run.mixture.clone_from(&part.mixture);
+        run.posterior.clone_from(&part.posterior);
         run.trace.extend_from_slice(&part.trace[from..]);
         run.iterations = before + part.iterations;
         run.empty.clone_from(&part.empty);

@@ -1,4 +1,4 @@
-//! exp and ln in plain arithmetic, identical on the device and in the emulator, so that tests cover the code that runs.
+//! exp, ln, ln Γ and ψ in plain arithmetic, identical on the device and in the emulator, so that tests cover the code that runs.
 //!
 //! Coefficients are those of the power series, with enough terms that the truncation error is below a third of an ulp
 //! on the reduced range. `tests/kernels/math.rs` measures both functions against the host's library.
@@ -157,6 +157,46 @@ pub fn reciprocal(x: f64) -> f64 {
     let mut r = reciprocal_approx_f64(x);
     r = fma_f64(fma_f64(-x, r, 1.0), r, r);
     fma_f64(fma_f64(-x, r, 1.0), r, r)
+}
+
+/// ln Γ(x) and its derivative ψ(x), for `x` from 1e-290 to 1e290. The error of each is a few eps of the larger of 1, its
+/// value and, below 10, `|ln x|` and `1/x`.
+///
+/// Source: Abramowitz and Stegun 1964, 6.1.15 and 6.3.5 (recurrence), 6.1.41 and 6.3.18 (asymptotic series; from 10 on
+/// the first term left out is below 1e-17).
+#[inline(always)]
+pub fn ln_gamma_and_digamma(x: f64) -> (f64, f64) {
+    const HALF_LN_2PI: f64 = 0.918_938_533_204_672_8;
+    let (mut x, mut product, mut below) = (x, 1.0, 0.0);
+    while x < 10.0 {
+        below += reciprocal(x);
+        product *= x;
+        x += 1.0;
+    }
+    let (ln, inverse) = (ln_f64(x), reciprocal(x));
+    let square = inverse * inverse;
+    let (mut of_ln, mut of_slope) = (0.0, 0.0);
+    // B₂ₙ / 2n from the last term to the first, and the odd number 2n − 1.
+    macro_rules! series {
+        ($($b:expr, $odd:literal;)*) => {
+            $(
+                of_ln = fma_f64(of_ln, square, $b / $odd);
+                of_slope = fma_f64(of_slope, square, $b);
+            )*
+        };
+    }
+    series! {
+        -3617.0 / 8160.0, 15.0;
+        1.0 / 12.0, 13.0;
+        -691.0 / 32760.0, 11.0;
+        1.0 / 132.0, 9.0;
+        -1.0 / 240.0, 7.0;
+        1.0 / 252.0, 5.0;
+        -1.0 / 120.0, 3.0;
+        1.0 / 12.0, 1.0;
+    }
+    let ln_gamma = fma_f64(x - 0.5, ln, HALF_LN_2PI - x) + of_ln * inverse - ln_f64(product);
+    (ln_gamma, ln - 0.5 * inverse - of_slope * square - below)
 }
 
 /// The binary logarithm of `x` in the normal range, within 2⁻²² or an ulp, whichever is larger.

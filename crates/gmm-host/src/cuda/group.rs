@@ -280,6 +280,7 @@ impl<T: Number> Passes for GroupRows<T> {
         if run.iterations > 0 || options.max_iter == 0 {
             return Ok(());
         }
+        let options = em::loop_options(run, options);
         let (kind, k) = (run.mixture.covariance_type(), run.mixture.n_components());
         let mut all: Vec<Vec<_>> = Vec::new();
         for shard in &self.shards {
@@ -291,7 +292,7 @@ impl<T: Number> Passes for GroupRows<T> {
             all[0].iter().filter(|path| all.iter().all(|other| other.contains(path))).copied().collect();
         let mut members: Vec<_> =
             self.shards.iter_mut().map(|CudaResident { em, rows, .. }| Member { em, rows }).collect();
-        em::iterate(&mut members, &paths, run, options, seen)
+        em::iterate(&mut members, &paths, run, &options, seen)
     }
 
     fn given(

@@ -180,10 +180,11 @@ impl<T: Number> Passes for CudaResident<T> {
         if run.iterations > 0 || options.max_iter == 0 {
             return Ok(());
         }
+        let options = em::loop_options(run, options);
         let Self { rows, em, .. } = self;
         rows.run(|rows| {
-            let paths = tune::paths(rows, em, run, options)?;
-            em::iterate(&mut [Member { em, rows }], &paths, run, options, seen)
+            let paths = tune::paths(rows, em, run, &options)?;
+            em::iterate(&mut [Member { em, rows }], &paths, run, &options, seen)
         })
     }
 

@@ -82,8 +82,9 @@ pub trait Passes: Send {
         self.pass(mixture)
     }
 
-    /// Continues EM from `run.mixture` on the device, as far as the engine can without the host. Records iterations,
-    /// trace, mixture and convergence in `run`, and calls `seen(run, from)` at each host synchronisation, where `from`
+    /// Continues EM from `run.mixture` on the device, as far as the engine can without the host; if there is a
+    /// `run.posterior`, continues variational Bayes from that, or does nothing. Records iterations,
+    /// trace, mixture, posterior and convergence in `run`, and calls `seen(run, from)` at each host synchronisation, where `from`
     /// is the number of iterations known before it. The caller makes the remaining iterations by [`pass`](Self::pass).
     /// The default, for engines without an EM loop on a device, does nothing; an engine may also do nothing for some
     /// shapes.

@@ -27,7 +27,8 @@ pub(crate) use resolved::{Expectation, Rule, of_data, of_statistics};
 /// squares would overflow are stored in `f64`. What remains an error are values whose squares leave the range of `f64`
 /// (beyond about 1e150), and columns whose variances differ by more than its range.
 ///
-/// With any rule the host makes the M-steps from the statistics of a pass, on every engine; a GPU's loop is not used.
+/// With any rule but variational Bayes without labels the host makes the M-steps from the statistics of a pass, on every
+/// engine; a GPU's loop is not used.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FitRule {
     /// The prior of means, covariances and weights, whose mode is looked for.

@@ -51,6 +51,11 @@ impl Rule {
         self.m_step.is_plain() && self.labelled.is_none() && self.noise.is_none() && self.bayes.is_none()
     }
 
+    /// Whether this is variational Bayes without labels, which an engine can run itself too.
+    pub(crate) fn is_plain_bayes(&self) -> bool {
+        self.bayes.is_some() && self.labelled.is_none() && !self.is_known && self.noise.is_none()
+    }
+
     /// One E-step over all rows: the sums of the unlabelled rows, then those of the labelled ones.
     pub(crate) fn expectation(
         &self,

@@ -5,6 +5,7 @@
 //! unless `GMM_REQUIRE_GPU=1`. Arguments: words that a section's name must contain; `--quick` for only small sizes, for
 //! use under a sanitizer; `--list`.
 
+mod bayes;
 #[path = "../common/mod.rs"]
 mod common;
 mod compare;
@@ -41,7 +42,7 @@ struct Bench {
 /// A section of the tests: its name and its function.
 type Section = (&'static str, fn(&Bench, &mut Tally));
 
-const SECTIONS: [Section; 35] = [
+const SECTIONS: [Section; 36] = [
     ("rows 1 to 300", small::every_row_count),
     ("dimensions 1 to 70, and around 96, 128, 256", small::every_dimension),
     ("components 1 to 40, and around 64, 128, 256; 300", small::every_component_count),
@@ -61,6 +62,7 @@ const SECTIONS: [Section; 35] = [
     ("fits from k-means", fits::from_k_means),
     ("Lloyd's iterations on the device", fits::lloyd),
     ("fits with uniform noise", uniform::noise),
+    ("variational Bayes in the loop", bayes::in_the_loop),
     ("many small fits in one call", many::many),
     ("rows with missing values", many::missing),
     ("likelihoods: every form of the kernels", likelihood::small),

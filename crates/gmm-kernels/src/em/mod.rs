@@ -24,6 +24,7 @@
 //!         theta_c  <- N / n, m / N, S / N - m m' + reg
 //!         L        <- cholesky(Sigma_c)                             in shared memory, or blocked_cholesky
 //!         operands <- encode(theta_c)
+//!     with a prior, m_step/bayes in place of maximise: a posterior and its bound, before and after the factorisation
 //!     if |loglik - before| < tol                                    convergence: DONE; later launches return at once
 //!
 //! the host polls the state from time to time

@@ -1,7 +1,7 @@
-//! exp and ln against the host's library, in units of the last place.
+//! exp and ln against the host's library, in units of the last place; ln Γ and ψ against tables and the host's library.
 
 use crate::data::Random;
-use gmm_kernels::math::{exp_below_f64, exp_f32, exp_f64, ln_f32, ln_f64};
+use gmm_kernels::math::{exp_below_f64, exp_f32, exp_f64, ln_f32, ln_f64, ln_gamma_and_digamma};
 
 fn ulps_f64(got: f64, want: f64) -> f64 {
     if got == want || (got.is_nan() && want.is_nan()) {
@@ -76,4 +76,38 @@ fn the_edges_are_exact() {
     assert_eq!((ln_f64(0.0), ln_f32(0.0)), (f64::NEG_INFINITY, f32::NEG_INFINITY));
     assert_eq!((ln_f64(f64::INFINITY), ln_f32(f32::INFINITY)), (f64::INFINITY, f32::INFINITY));
     assert!(ln_f64(-1.0).is_nan() && ln_f32(-1.0).is_nan() && ln_f64(f64::NAN).is_nan());
+}
+
+/// ψ by 40 steps of the recurrence, and four terms of the series.
+fn digamma(x: f64) -> f64 {
+    let below: f64 = (0..40).rev().map(|i| 1.0 / (x + f64::from(i))).sum();
+    let (x, z) = (x + 40.0, (x + 40.0).powi(-2));
+    x.ln() - 0.5 / x - z * (1.0 / 12.0 - z * (1.0 / 120.0 - z * (1.0 / 252.0 - z / 240.0))) - below
+}
+
+#[test]
+fn the_log_gamma_function_and_its_derivative_are_within_a_few_eps() {
+    let eps = f64::EPSILON;
+    for (low, high) in [(1e-3_f64, 1e-2_f64), (1e-2, 1.0), (1.0, 3.0), (3.0, 12.0), (12.0, 1e3), (1e3, 1e8)] {
+        for u in points(0.0, 1.0, 6).take(20_000) {
+            let x = low * (high / low).powf(u);
+            let (ln_gamma, slope) = ln_gamma_and_digamma(x);
+            let (want, want_slope) = (libm::lgamma(x), digamma(x));
+            // Below 10 the recurrence subtracts up to ln 10! = 15.
+            let size = if x < 10.0 { 16.0 } else { 1.0 };
+            let allowed = 4.0 * eps * (size + want.abs());
+            assert!((ln_gamma - want).abs() <= allowed, "ln Γ({x}): {ln_gamma} {want}");
+            // The reference subtracts from ln 50 = 4.
+            let allowed = 4.0 * eps * (4.0 + want_slope.abs());
+            assert!((slope - want_slope).abs() <= allowed, "ψ({x}): {slope} {want_slope}");
+        }
+    }
+    // Abramowitz and Stegun 1964, 6.3.2 to 6.3.4, and their table 6.2.
+    let gamma = 0.577_215_664_901_532_9;
+    let half = -gamma - 2.0 * core::f64::consts::LN_2;
+    for (x, want) in [(1.0, -gamma), (2.0, 1.0 - gamma), (0.5, half), (1.5, 2.0 + half), (10.0, 2.251_752_589_066_721)]
+    {
+        let (_, slope) = ln_gamma_and_digamma(x);
+        assert!((slope - want).abs() <= 4.0 * eps * f64::max(1.0, want.abs()), "ψ({x}): {slope} {want}");
+    }
 }

@@ -5,7 +5,8 @@
 //!
 //! 1. The expected log density of a row under component `c` is a Gaussian log density plus a constant. So the E-step is a
 //!    pass of any engine under the mixture of [`Posterior::expectation`], and needs no kernel.
-//! 2. [`BayesPrior::update`] computes the posterior from the [`Statistics`](crate::Statistics) of that pass.
+//! 2. [`BayesPrior::update`] computes the posterior from the [`Statistics`](crate::Statistics) of that pass. A GPU does so
+//!    itself.
 //!
 //! The lower bound of the log evidence is the log-likelihood of the pass, plus that mixture's constant per row, less
 //! [`Posterior::divergence`]. All constants are included, so bounds of different `k`, kinds and priors can be compared.
@@ -26,6 +27,7 @@
 
 mod digamma;
 mod draw;
+mod loops;
 mod posterior;
 mod predictive;
 mod prior;

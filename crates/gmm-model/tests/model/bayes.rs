@@ -217,6 +217,24 @@ fn an_update_from_a_mixture_is_that_of_its_rows() {
 }
 
 #[test]
+fn a_posterior_from_counts_and_parameters_is_that_of_the_update() {
+    let x = rows(40, 3, 9);
+    for kind in CovarianceType::ALL {
+        for weights in WEIGHTS {
+            let prior = prior(kind, 3, weights);
+            let statistics = nearest(kind, x.slice(ndarray::s![..2, ..]), x.view());
+            let wanted = prior.update(&statistics, 0.1).unwrap();
+            let (means, covariances) = (wanted.mixture().means().to_owned(), wanted.mixture().covariances().clone());
+            let found = prior.posterior_of(&statistics.weight, means.clone(), covariances.clone()).unwrap();
+            assert_eq!(found, wanted, "{kind}");
+            for counts in [vec![1.0], vec![f64::NAN, 1.0], vec![-1.0, 1.0]] {
+                assert!(prior.posterior_of(&counts, means.clone(), covariances.clone()).is_err(), "{kind} {counts:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn wrong_priors_are_refused() {
     let good = prior(CovarianceType::Full, 2, WEIGHTS[0]);
     let check = |wrong: BayesPrior| wrong.check(CovarianceType::Full, 2).unwrap_err().to_string();

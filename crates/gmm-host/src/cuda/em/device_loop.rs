@@ -3,12 +3,14 @@
 use std::ops::Range;
 
 use cust::memory::{AsyncCopyDestination, DeviceSlice};
-use gmm_model::{CovarianceType, Mixture};
+use gmm_model::bayes::{BayesPrior, Posterior};
+use gmm_model::{CovarianceType, Covariances, Mixture};
 use ndarray::{Array1, Array2};
 
 use super::m_step;
 use super::packing::{pack, unpack};
 use super::path::{Launch, LoopBuffers, LoopPlan, LoopRows};
+use super::prior;
 use super::workspace::Workspace;
 use crate::Error;
 use crate::cuda::driver::buffers::{Pinned, Slot, pin, pinned_empty};
@@ -31,6 +33,54 @@ pub(crate) struct Loop {
 pub(crate) struct Member<'a, T: Number> {
     pub(crate) em: &'a mut Loop,
     pub(crate) rows: &'a mut Rows<T>,
+}
+
+/// What a loop begins with.
+pub(super) struct Start<'a> {
+    mixture: &'a Mixture,
+    /// Of variational Bayes; the mixture is that of its means.
+    posterior: Option<&'a Posterior>,
+    /// Packed Σ w x xᵀ about the shift over the rows of all devices, for a tied covariance.
+    scatter: Option<&'a [f64]>,
+}
+
+impl<'a> Start<'a> {
+    pub(super) const fn of(mixture: &'a Mixture, scatter: Option<&'a [f64]>) -> Self {
+        Self { mixture, posterior: None, scatter }
+    }
+
+    /// With a posterior, of which `mixture` is that of the means.
+    pub(super) const fn with(self, posterior: Option<&'a Posterior>) -> Self {
+        Self { posterior, ..self }
+    }
+
+    /// Writes the parameters in the order of the workspace; `host` is zeroed.
+    fn write(&self, workspace: &Workspace, shift: &[f64], host: &mut [f64]) {
+        let d = shift.len();
+        for (i, (slot, m)) in host[workspace.means.clone()].iter_mut().zip(self.mixture.means()).enumerate() {
+            *slot = m - shift[i % d];
+        }
+        pack(self.mixture.covariances(), &mut host[workspace.covariances.clone()]);
+        let Some(posterior) = self.posterior else {
+            host[workspace.weights.clone()].iter_mut().zip(self.mixture.weights()).for_each(|(slot, w)| *slot = *w);
+            return;
+        };
+        // The logarithms of expected weights are added on the device.
+        host[workspace.weights.clone()].fill(1.0);
+        let counts = posterior.counts().to_vec();
+        host[workspace.counts.clone()].copy_from_slice(&counts);
+        prior::counts_after(&counts, &mut host[workspace.after.clone()]);
+        prior::pack_prior(posterior.prior(), shift, &mut host[workspace.prior.clone()]);
+    }
+
+    /// The moments of the rows, and those of the prior.
+    fn moments(&self, shift: &[f64]) -> Option<Vec<f64>> {
+        let mut scatter = self.scatter?.to_vec();
+        if let Some(posterior) = self.posterior {
+            prior::add_to_scatter(posterior.prior(), self.mixture.n_components(), shift, &mut scatter);
+        }
+        Some(scatter)
+    }
 }
 
 impl Loop {
@@ -58,36 +108,29 @@ impl Loop {
         rows.room("the loop on the GPU", wanted, self.numbers.bytes() + self.flags.bytes())?;
         self.numbers.reserve(&rows.gpu, workspace.len)?;
         self.flags.reserve(&rows.gpu, flags)?;
-        pin(&rows.gpu, &mut self.polled, workspace.polled())?;
+        pin(&rows.gpu, &mut self.polled, workspace.written())?;
         pin(&rows.gpu, &mut self.polled_flags, flags)
     }
 
-    /// Copies the parameters to the device, and computes operands from them. `scatter` is that of the rows of all
-    /// devices.
+    /// Copies the parameters to the device, and computes operands from them.
     pub(super) fn begin<T: Number>(
         &mut self,
         rows: &mut Rows<T>,
         plan: &LoopPlan,
         workspace: &Workspace,
-        (start, scatter): (&Mixture, Option<&[f64]>),
+        start: &Start<'_>,
     ) -> Result<(), Error> {
-        let (d, stream) = (rows.d, &rows.queue.stream.clone());
-        let host = &mut self.polled.as_mut_slice()[..workspace.polled()];
+        let stream = &rows.queue.stream.clone();
+        let host = &mut self.polled.as_mut_slice()[..workspace.written()];
         host.fill(0.0);
-        for (slot, w) in host[workspace.weights.clone()].iter_mut().zip(start.weights()) {
-            *slot = *w;
-        }
-        for (i, (slot, m)) in host[workspace.means.clone()].iter_mut().zip(start.means()).enumerate() {
-            *slot = m - rows.shift[i % d];
-        }
-        pack(start.covariances(), &mut host[workspace.covariances.clone()]);
+        start.write(workspace, &rows.shift, host);
         // SAFETY: the host buffer is pinned, and `Rows::run` waits for the stream before it is written again or freed.
-        let copied = unsafe { self.numbers.first(workspace.polled()).async_copy_from(&*host, stream) };
+        let copied = unsafe { self.numbers.first(workspace.written()).async_copy_from(&*host, stream) };
         rows.gpu.check("a copy of parameters to the device", copied)?;
         let mut b = workspace.buffers(&self.numbers, &self.flags);
-        if let (Some(to), Some(scatter)) = (b.scatter, scatter) {
+        if let (Some(to), Some(scatter)) = (b.scatter, start.moments(&rows.shift)) {
             // SAFETY: the driver copies pageable memory before it returns.
-            let copied = unsafe { to.index(..scatter.len()).async_copy_from(scatter, stream) };
+            let copied = unsafe { to.index(..scatter.len()).async_copy_from(&scatter[..], stream) };
             rows.gpu.check("a copy of moments to the device", copied)?;
         }
         let mut zeroed = self.numbers.first(workspace.len).index(workspace.zeroed());
@@ -169,14 +212,37 @@ impl Loop {
         plan: &LoopPlan,
         workspace: &Workspace,
     ) -> Option<Mixture> {
-        let (k, d) = (plan.shape.k as usize, rows.d);
         let polled = self.polled.as_slice();
         let mut weights = Array1::from_iter(polled[workspace.weights.clone()].iter().copied());
         weights /= weights.sum();
+        let (means, covariances) = self.polled_parameters(rows, plan, workspace);
+        Mixture::new(weights, means, covariances).ok()
+    }
+
+    /// The posterior of the last poll; `None` if its parameters are not valid.
+    pub(super) fn polled_posterior<T: Number>(
+        &self,
+        rows: &Rows<T>,
+        plan: &LoopPlan,
+        workspace: &Workspace,
+        prior: &BayesPrior,
+    ) -> Option<Posterior> {
+        let (means, covariances) = self.polled_parameters(rows, plan, workspace);
+        prior.posterior_of(&self.polled.as_slice()[workspace.counts.clone()], means, covariances).ok()
+    }
+
+    /// Means and covariances of the last poll.
+    fn polled_parameters<T: Number>(
+        &self,
+        rows: &Rows<T>,
+        plan: &LoopPlan,
+        workspace: &Workspace,
+    ) -> (Array2<f64>, Covariances) {
+        let (k, d) = (plan.shape.k as usize, rows.d);
+        let polled = self.polled.as_slice();
         let means = &polled[workspace.means.clone()];
         let means = Array2::from_shape_fn((k, d), |(c, j)| means[c * d + j] + rows.shift[j]);
-        let covariances = unpack(plan.shape.kind, k, d, &polled[workspace.covariances.clone()]);
-        Mixture::new(weights, means, covariances).ok()
+        (means, unpack(plan.shape.kind, k, d, &polled[workspace.covariances.clone()]))
     }
 }
 

@@ -4,12 +4,13 @@ use gmm_kernels::em::m_step::{self, Matrices, TRACE, Update, update as update_ke
 use gmm_kernels::em::state::STATE_LEN;
 use gmm_kernels::layout::{Kind, packed_len, second_len};
 
+use super::bayes;
 use super::path::{LoopBuffers, LoopPlan};
 use crate::Error;
 use crate::cuda::launch::{Launcher, at_least, or_null, pointer};
 
 /// Enqueues the M-step that ends an iteration and encodes the next iteration's operands. At iteration 0, only encodes
-/// operands from the starting parameters.
+/// operands from the starting parameters. With a prior the next parameters are those of a posterior.
 ///
 /// # Errors
 /// [`Error::Device`].
@@ -17,9 +18,14 @@ pub(super) fn enqueue(launcher: Launcher<'_>, plan: &LoopPlan, b: &LoopBuffers, 
     let (shape, layout) = (&plan.shape, plan.layout);
     let kind = shape.kernel_kind();
     check(plan, b);
+    let with_prior = plan.prior.as_ref().zip(b.bayes.as_ref());
+    if let Some(prior) = with_prior {
+        bayes::posterior(launcher, plan, b, prior, iteration)?;
+    }
     let a = Update {
         state: pointer(&b.state),
-        iteration,
+        // The parameters of a posterior are there already.
+        iteration: if with_prior.is_some() { 0 } else { iteration },
         max_iter: plan.max_iter,
         tol: plan.tol,
         kind: m_step::number(kind),
@@ -51,6 +57,9 @@ pub(super) fn enqueue(launcher: Launcher<'_>, plan: &LoopPlan, b: &LoopBuffers, 
     };
     // SAFETY: `check` compared every buffer's length with the formula of its field.
     unsafe { launcher.launch(kernel, (8 * layout.groups, 1), a)? };
+    if let Some(prior) = with_prior {
+        bayes::expectation(launcher, plan, b, prior, iteration)?;
+    }
     plan.path.encode(launcher, plan, b, iteration)
 }
 
@@ -69,6 +78,7 @@ fn check(plan: &LoopPlan, b: &LoopBuffers) {
     at_least(&b.coefficients, plan.coefficients(), "coefficients");
     at_least(&b.sums, layout.sums(), "sums");
     at_least(&b.partials, u64::from(plan.grid.partials) * layout.sums(), "partial sums");
+    assert_eq!(plan.prior.is_some(), b.bayes.is_some(), "buffers of variational Bayes");
     let optional = [
         (&b.roots, plan.takes_roots(), k * packed_len(shape.d), "roots"),
         (&b.scatter, kind == Kind::Tied, packed_len(shape.d), "scatter"),

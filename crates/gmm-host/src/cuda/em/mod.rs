@@ -9,9 +9,10 @@
 //! poll        copy log-likelihoods, parameters and flags to the host, after each batch of iterations
 //! ```
 //! The [`EmPath`] defines the pass: see [`paths`]. [`mod@select`] chooses the path. If an iteration loses more
-//! precision than a path allows ([`error_bounds`]), the next path continues from the last poll. Where the host makes the
-//! M-step, [`pass`] runs the same kernels once.
+//! precision than a path allows ([`error_bounds`]), the next path continues from the last poll. Variational Bayes is two
+//! more launches beside the M-step ([`mod@bayes`]). Where the host makes the M-step, [`pass`] runs the same kernels once.
 
+mod bayes;
 mod device_loop;
 pub(crate) mod error_bounds;
 mod exchange;
@@ -21,6 +22,7 @@ mod packing;
 mod parts;
 pub(crate) mod path;
 pub(crate) mod paths;
+mod prior;
 mod run;
 pub(crate) mod select;
 mod sums;
@@ -29,6 +31,7 @@ mod workspace;
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 use crate::cuda::shape::Shape;
+use crate::em::{EmOptions, EmRun};
 pub(crate) use device_loop::{Loop, Member};
 pub(crate) use parts::{Part, pass_parts};
 use path::{EmPath, Request};
@@ -37,6 +40,11 @@ pub(crate) use run::POLL_AFTER;
 pub(crate) use run::{Outcome, iterate, iterate_on_path, plan};
 use select::{Candidate, select};
 pub(crate) use sums::pass;
+
+/// The options of a loop: with a rule, as where the host makes the M-steps, no path is less precise.
+pub(crate) fn loop_options(run: &EmRun, options: &EmOptions) -> EmOptions {
+    EmOptions { fast: options.fast && run.posterior.is_none(), ..*options }
+}
 
 /// Lists all paths for these rows, each with the reasons against it.
 pub(crate) fn candidates<T: Number>(rows: &Rows<T>, shape: &Shape, fast: bool) -> Vec<Candidate> {

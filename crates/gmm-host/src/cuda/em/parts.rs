@@ -9,7 +9,7 @@ use cust::memory::AsyncCopyDestination;
 use gmm_kernels::em::state::{STATE_LEN, TROUBLE};
 use gmm_model::{Mixture, Statistics};
 
-use super::device_loop::{Loop, Member};
+use super::device_loop::{Loop, Member, Start};
 use super::path::{EmPath, LoopPlan};
 use super::run;
 use super::sums::Unpacked;
@@ -70,7 +70,7 @@ fn on_path<T: Number>(
 ) -> Result<bool, Error> {
     let workspace = Workspace::of(plan);
     em.reserve(rows, plan, &workspace)?;
-    em.begin(rows, plan, &workspace, (mixture, None))?;
+    em.begin(rows, plan, &workspace, &Start::of(mixture, None))?;
     let len = plan.layout.sums() as usize;
     let batch = (PINNED / (16 * len)).clamp(1, BATCH);
     let mut pinned = [pinned_empty(), pinned_empty()];

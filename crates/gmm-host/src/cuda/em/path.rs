@@ -13,6 +13,7 @@ use gmm_kernels::em::m_step::Matrices;
 use gmm_kernels::layout::Kind;
 
 use super::error_bounds::ErrorBounds;
+use super::prior::PriorNumbers;
 use crate::Error;
 use crate::cuda::driver::device::{Gpu, Limits};
 use crate::cuda::launch::plan::ForcedPlan;
@@ -327,7 +328,7 @@ pub(crate) struct LoopBuffers {
     pub(crate) empty: DeviceSlice<u32>,
     /// The last [`TRACE`](gmm_kernels::em::m_step::TRACE) mean log-likelihoods.
     pub(crate) trace: DeviceSlice<f64>,
-    /// `(k,)`.
+    /// `(k,)`; 1 with a prior.
     pub(crate) weights: DeviceSlice<f64>,
     /// `(k, d)`: means minus the shift.
     pub(crate) means: DeviceSlice<f64>,
@@ -349,7 +350,22 @@ pub(crate) struct LoopBuffers {
     pub(crate) matrices: Option<DeviceSlice<f64>>,
     /// `(partials, sums)`.
     pub(crate) partials: DeviceSlice<f64>,
+    /// With a prior.
+    pub(crate) bayes: Option<BayesBuffers>,
     pub(crate) own: PathBuffers<DeviceSlice<f64>>,
+}
+
+/// The buffers of variational Bayes.
+#[derive(Clone, Copy)]
+pub(crate) struct BayesBuffers {
+    /// `(k,)`: Σ r.
+    pub(crate) counts: DeviceSlice<f64>,
+    /// `(k,)`: Σ r of the components after each.
+    pub(crate) after: DeviceSlice<f64>,
+    /// m less the shift, then C: [`prior_len`](super::prior::prior_len).
+    pub(crate) prior: DeviceSlice<f64>,
+    /// `(k,)`: parts of the divergence from the prior.
+    pub(crate) divergences: DeviceSlice<f64>,
 }
 
 /// What stays constant during a loop.
@@ -369,6 +385,8 @@ pub(crate) struct LoopPlan {
     pub(crate) reg_covar: f64,
     pub(crate) total_weight: f64,
     pub(crate) bounds: ErrorBounds,
+    /// Of variational Bayes; `None` for EM.
+    pub(crate) prior: Option<PriorNumbers>,
 }
 
 impl LoopPlan {

@@ -7,10 +7,11 @@ use gmm_kernels::em::m_step::{Matrices, TRACE};
 use gmm_kernels::em::state::{DONE, FINISHED, STATE_LEN, TROUBLE};
 use gmm_model::CovarianceType;
 
-use super::device_loop::Member;
+use super::device_loop::{Member, Start};
 use super::exchange::Exchange;
 use super::m_step;
 use super::path::{EmPath, LoopPlan, Operand};
+use super::prior::PriorNumbers;
 use super::workspace::Workspace;
 use crate::Error;
 use crate::cuda::number::Number;
@@ -57,6 +58,7 @@ pub(crate) fn iterate<T: Number>(
     observer: &mut Observer<'_>,
 ) -> Result<(), Error> {
     let (kind, k) = (run.mixture.covariance_type(), run.mixture.n_components());
+    let prior = run.posterior.as_ref().map(PriorNumbers::of);
     let total_weight = members.iter().map(|member| member.rows.total_weight).sum();
     let mut lost: Option<Operand> = None;
     for &path in paths {
@@ -67,7 +69,7 @@ pub(crate) fn iterate<T: Number>(
         for Member { rows, .. } in &*members {
             rows.gpu.enter()?;
             let Some(plan) = plan(rows, rows.shape(kind, k), path, options, run.iterations)? else { return Ok(()) };
-            plans.push(LoopPlan { total_weight, ..plan });
+            plans.push(LoopPlan { total_weight, prior, ..plan });
         }
         match iterate_on_path(members, &plans, run, options, observer)? {
             Outcome::Finished => return Ok(()),
@@ -134,7 +136,8 @@ impl<T: Number> PathRun<'_, '_, T> {
         let scatter = self.scatter();
         for ((member, plan), workspace) in self.members.iter_mut().zip(self.plans).zip(&self.workspaces) {
             member.rows.gpu.enter()?;
-            member.em.begin(member.rows, plan, workspace, (&run.mixture, scatter.as_deref()))?;
+            let start = Start::of(&run.mixture, scatter.as_deref()).with(run.posterior.as_ref());
+            member.em.begin(member.rows, plan, workspace, &start)?;
         }
         Ok(true)
     }
@@ -171,13 +174,18 @@ impl<T: Number> PathRun<'_, '_, T> {
                 tracing::debug!(path, iteration, "the loop on the device lost precision: the next path continues");
                 return Ok(Outcome::LostPrecision);
             }
-            let Some(mixture) = first.em.polled_mixture(first.rows, &plan, &self.workspaces[0]) else {
-                return Ok(Outcome::LostPrecision);
+            let polled = match &run.posterior {
+                None => first.em.polled_mixture(first.rows, &plan, &self.workspaces[0]).map(|mixture| (mixture, None)),
+                Some(before) => first
+                    .em
+                    .polled_posterior(first.rows, &plan, &self.workspaces[0], before.prior())
+                    .map(|posterior| (posterior.mixture().clone(), Some(posterior))),
             };
+            let Some((mixture, posterior)) = polled else { return Ok(Outcome::LostPrecision) };
             let known = run.iterations;
             let values = first.em.polled.as_slice();
             run.trace.extend((next..=finished).map(|i| values[((i - 1) as u64 % TRACE) as usize]));
-            run.mixture = mixture;
+            (run.mixture, run.posterior) = (mixture, posterior);
             run.iterations = before + finished as usize;
             run.empty = (0..plan.shape.k as usize).filter(|c| flags[STATE_LEN + c] != 0).collect();
             run.converged = done != 0 && last_change(&run.trace) < options.tol;
@@ -280,6 +288,7 @@ pub(super) fn plan_over<T: Number>(
         reg_covar: options.reg_covar,
         total_weight: rows.total_weight,
         bounds: path.error_bounds(&shape),
+        prior: None,
     }))
 }
 

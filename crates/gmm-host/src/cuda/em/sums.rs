@@ -1,5 +1,4 @@
-//! One pass on a path of the loop, for iterations whose M-step the host makes: priors, floors, fixed parts, variational
-//! Bayes.
+//! One pass on a path of the loop, for iterations whose M-step the host makes: priors, floors, fixed parts, labels.
 
 use cust::memory::AsyncCopyDestination;
 use gmm_kernels::em::layout::FeatureLayout;
@@ -7,7 +6,7 @@ use gmm_kernels::em::state::{STATE_LEN, TROUBLE};
 use gmm_model::{Cholesky, CovarianceType, Covariances, Factors, Mixture, Statistics, packed_index};
 use ndarray::Array2;
 
-use super::device_loop::{Loop, Member};
+use super::device_loop::{Loop, Member, Start};
 use super::path::{EmPath, LoopPlan, Operand};
 use super::run;
 use super::workspace::Workspace;
@@ -58,7 +57,7 @@ fn on_path<T: Number>(
     let workspace = Workspace::of(plan);
     em.reserve(rows, plan, &workspace)?;
     let scatter = rows.scatter.clone();
-    em.begin(rows, plan, &workspace, (mixture, scatter.as_deref()))?;
+    em.begin(rows, plan, &workspace, &Start::of(mixture, scatter.as_deref()))?;
     em.pass(rows, plan, &workspace, 1)?;
     let buffers = workspace.buffers(&em.numbers, &em.flags);
     let mut sums = vec![0.0; plan.layout.sums() as usize];

@@ -7,10 +7,11 @@ use gmm_kernels::em::state::STATE_LEN;
 use gmm_kernels::layout::packed_len;
 use gmm_model::CovarianceType;
 
-use super::path::{LoopBuffers, LoopPlan, PathBuffers};
+use super::path::{BayesBuffers, LoopBuffers, LoopPlan, PathBuffers};
+use super::prior::prior_len;
 use crate::cuda::driver::buffers::Slot;
 
-/// Ranges in 8-byte words: first what the host polls, then what stays on the device. Each starts on a 128-byte cache
+/// Ranges in 8-byte words: first what the host polls, then what it only writes, then what stays on the device. Each starts on a 128-byte cache
 /// line.
 #[derive(Clone)]
 pub(super) struct Workspace {
@@ -18,7 +19,12 @@ pub(super) struct Workspace {
     pub(super) weights: Range<usize>,
     pub(super) means: Range<usize>,
     pub(super) covariances: Range<usize>,
+    /// This and the next three are empty without a prior.
+    pub(super) counts: Range<usize>,
+    pub(super) after: Range<usize>,
+    pub(super) prior: Range<usize>,
     carry: Range<usize>,
+    divergences: Range<usize>,
     constants: Range<usize>,
     coefficients: Range<usize>,
     /// Empty unless the path computes densities about the means.
@@ -44,13 +50,17 @@ impl Workspace {
             start..start + numbers
         };
         let where_needed = |needed: bool, numbers: usize| if needed { numbers } else { 0 };
-        let packed = packed_len(shape.d) as usize;
+        let (packed, with_prior) = (packed_len(shape.d) as usize, plan.prior.is_some());
         Self {
             trace: take(TRACE as usize),
             weights: take(k),
             means: take(k * d),
             covariances: take(shape.kind.second_len(k, d)),
+            counts: take(where_needed(with_prior, k)),
+            after: take(where_needed(with_prior, k)),
+            prior: take(where_needed(with_prior, prior_len(shape))),
             carry: take(2),
+            divergences: take(where_needed(with_prior, k)),
             constants: take(8 * layout.groups as usize),
             coefficients: take(plan.coefficients() as usize),
             own: plan.path.workspace(shape, &plan.grid).map(|numbers| take(numbers as usize)),
@@ -66,6 +76,11 @@ impl Workspace {
 
     /// Number of `f64` values that the host polls.
     pub(super) const fn polled(&self) -> usize {
+        self.after.start
+    }
+
+    /// Number of `f64` values that the host writes before the first iteration: those that it polls, and the prior.
+    pub(super) const fn written(&self) -> usize {
         self.carry.start
     }
 
@@ -101,6 +116,12 @@ impl Workspace {
             scatter: unless_empty(&self.scatter),
             matrices: unless_empty(&self.matrices),
             partials: at(&self.partials),
+            bayes: (!self.counts.is_empty()).then(|| BayesBuffers {
+                counts: at(&self.counts),
+                after: at(&self.after),
+                prior: at(&self.prior),
+                divergences: at(&self.divergences),
+            }),
             own: self.own.map(|range| at(&range)),
         }
     }

@@ -3,35 +3,43 @@
 use ndarray::array;
 
 use super::*;
-use crate::Fit;
 use crate::cuda::driver::table::Code;
+use crate::{BayesOptions, Fit, FitRule, WeightFamily};
 
 /// Two clumps, so that Lloyd converges in its second pass; one row more than a tile, so that smaller chunks exist.
 const N: usize = 129;
 
-/// A fit that is small enough to repeat for every fault, and uses every part of the engine.
-fn small_fit(init: &Init) -> Result<Fit, Error> {
-    fit_on(&CudaEngine::new(0)?, init)
+/// A start and a rule.
+type How = (Init, FitRule);
+
+fn by(init: Init) -> How {
+    (init, FitRule::none())
 }
 
-fn fit_on(engine: &CudaEngine, init: &Init) -> Result<Fit, Error> {
-    let options = FitOptions { init: init.clone(), max_iter: 2, tol: 0.0, n_init: 1, ..FitOptions::new(2) };
+/// A fit that is small enough to repeat for every fault, and uses every part of the engine.
+fn small_fit(how: &How) -> Result<Fit, Error> {
+    fit_on(&CudaEngine::new(0)?, how)
+}
+
+fn fit_on(engine: &CudaEngine, (init, rule): &How) -> Result<Fit, Error> {
+    let (init, rule) = (init.clone(), rule.clone());
+    let options = FitOptions { init, rule, max_iter: 2, tol: 0.0, n_init: 1, ..FitOptions::new(2) };
     let rows = Array2::from_shape_fn((N, 1), |(i, _)| (i % 2) as f64 * 9.0 + noise(i));
     let data = Dataset::new(rows).unwrap().with_weights(vec![1.0; N]).unwrap();
     fit(engine, &data, &options)
 }
 
 /// Starting parameters.
-fn given() -> Init {
+fn given() -> How {
     let start = Mixture::new(array![0.5, 0.5], array![[0.0], [8.0]], Covariances::Full(Array3::ones((2, 1, 1))));
-    Init::Given(Box::new(start.unwrap()))
+    by(Init::Given(Box::new(start.unwrap())))
 }
 
 /// Injects a fault at the n-th call of a class, for every n of a fit. The fit must return an error, leak nothing and
 /// not panic.
-fn every_fault(init: &Init, class: Class, code: Code) {
+fn every_fault(how: &How, class: Class, code: Code) {
     let fake = Fake::install(Machine::default());
-    let whole = small_fit(init).unwrap();
+    let whole = small_fit(how).unwrap();
     let calls = fake.0.calls_of(class);
     fake.0.assert_clean("no fault");
     drop(fake);
@@ -40,7 +48,7 @@ fn every_fault(init: &Init, class: Class, code: Code) {
     for at in 1..=calls {
         let fake = Fake::with(Machine::default(), Some(Fault::once(class, at, code)));
         let what = format!("{class:?} {at} of {calls}, code {code}");
-        let end = small_fit(init);
+        let end = small_fit(how);
         let failed = fake.0.failed();
         assert!(failed.is_some(), "{what}: its turn never came");
         match end {
@@ -59,18 +67,18 @@ fn every_fault(init: &Init, class: Class, code: Code) {
 
 /// The same for an engine's second fit, which reuses everything that the first released. A third fit must be right
 /// unless the device was lost, and the engine must free everything.
-fn every_fault_of_a_warm_fit(init: &Init, class: Class, code: Code) {
+fn every_fault_of_a_warm_fit(how: &How, class: Class, code: Code) {
     let whole = {
         let _fake = Fake::install(Machine::default());
-        small_fit(init).unwrap()
+        small_fit(how).unwrap()
     };
     for at in 1.. {
         let what = format!("{class:?} {at}, code {code}");
         let fake = Fake::install(Machine::default());
         let engine = CudaEngine::new(0).unwrap();
-        assert_eq!(fit_on(&engine, init).unwrap().mixture, whole.mixture, "{what}");
+        assert_eq!(fit_on(&engine, how).unwrap().mixture, whole.mixture, "{what}");
         fake.0.fail(Fault::once(class, at, code));
-        let end = fit_on(&engine, init);
+        let end = fit_on(&engine, how);
         let failed = fake.0.failed();
         match end {
             Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
@@ -84,7 +92,7 @@ fn every_fault_of_a_warm_fit(init: &Init, class: Class, code: Code) {
         }
         fake.0.recover();
         if !fault::is_fatal(code) {
-            assert_eq!(fit_on(&engine, init).unwrap().mixture, whole.mixture, "{what}: a third fit");
+            assert_eq!(fit_on(&engine, how).unwrap().mixture, whole.mixture, "{what}: a third fit");
         }
         drop(engine);
         fake.0.assert_clean(&what);
@@ -105,12 +113,12 @@ fn every_fault_of_a_fit_that_takes_what_another_left_is_an_error_and_leaks_nothi
     ] {
         every_fault_of_a_warm_fit(&given(), class, code);
     }
-    every_fault_of_a_warm_fit(&Init::KMeans, Class::Any, code::UNKNOWN);
+    every_fault_of_a_warm_fit(&by(Init::KMeans), Class::Any, code::UNKNOWN);
 }
 
 /// Injects a fault at every call of every class, with the codes that these calls return; `Any` includes other calls,
 /// such as those that open the device.
-fn every_kind_of_fault(init: &Init) {
+fn every_kind_of_fault(how: &How) {
     for (class, code) in [
         (Class::Any, code::UNKNOWN),
         (Class::Allocation, code::OUT_OF_MEMORY),
@@ -119,13 +127,25 @@ fn every_kind_of_fault(init: &Init) {
         (Class::Launch, code::OUT_OF_MEMORY),
         (Class::Wait, code::ILLEGAL_ADDRESS),
     ] {
-        every_fault(init, class, code);
+        every_fault(how, class, code);
     }
 }
 
 #[test]
 fn every_fault_of_a_fit_from_given_parameters_is_an_error_and_leaks_nothing() {
     every_kind_of_fault(&given());
+}
+
+#[test]
+fn every_fault_of_a_fit_by_variational_bayes_is_an_error_and_leaks_nothing() {
+    let bayes = BayesOptions::new(WeightFamily::DirichletProcess);
+    let how = (given().0, FitRule { bayes: Some(bayes), ..FitRule::none() });
+    {
+        let _fake = Fake::install(Machine::default());
+        assert!(small_fit(&how).unwrap().on_device.is_some_and(|on| on.iterations == 2));
+    }
+    every_kind_of_fault(&how);
+    every_fault_of_a_warm_fit(&how, Class::Any, code::UNKNOWN);
 }
 
 #[test]
@@ -136,12 +156,12 @@ fn every_fault_of_a_fit_whose_rows_are_kept_in_pieces_is_an_error_and_leaks_noth
 
 #[test]
 fn every_fault_of_a_fit_from_k_means_is_an_error_and_leaks_nothing() {
-    every_kind_of_fault(&Init::KMeans);
+    every_kind_of_fault(&by(Init::KMeans));
 }
 
 #[test]
 fn every_fault_of_a_fit_from_random_responsibilities_is_an_error_and_leaks_nothing() {
-    every_kind_of_fault(&Init::Random);
+    every_kind_of_fault(&by(Init::Random));
 }
 
 #[test]

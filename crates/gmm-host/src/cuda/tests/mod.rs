@@ -1,6 +1,7 @@
 //! Tests of the whole engine on a fake driver that runs kernels in the emulator: no GPU is needed.
 
 mod agreement;
+mod bayes;
 mod components;
 mod evaluations;
 mod faults;

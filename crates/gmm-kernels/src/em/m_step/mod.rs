@@ -7,6 +7,7 @@
 //! is too large, if a covariance is not positive definite, or if a sum is not finite; the host then continues from the
 //! last valid mixture on a path that takes differences from the means.
 
+pub mod bayes;
 mod blocked_cholesky;
 mod convergence;
 mod expand;

@@ -1,5 +1,6 @@
 //! A loop in the emulator, with each of the EM paths.
 
+use super::bayes::{Conjugate, suffix_sums};
 use crate::data::column_means;
 use crate::harness::{poison, tiled};
 use gmm_kernels::Real;
@@ -10,13 +11,14 @@ use gmm_kernels::em::chunked::double_precision::norms::{Norms, norms};
 use gmm_kernels::em::chunked::double_precision::{self, DoublePrecision};
 use gmm_kernels::em::chunked::half_precision::HalfPrecision;
 use gmm_kernels::em::fused::{Instance, Pass};
-use gmm_kernels::em::m_step::{self, Update};
+use gmm_kernels::em::m_step::{self, Update, bayes};
 use gmm_kernels::em::small_d::{self, Partition, SmallDPass};
 use gmm_kernels::em::state::STATE_LEN;
 use gmm_kernels::em::wgmma::full::Full;
 use gmm_kernels::em::wgmma::linear::Linear;
 use gmm_kernels::layout::{Kind, packed_len, tiled_len};
 use gmm_kernels::reduce::{self, Reduce};
+use gmm_model::bayes::BayesPrior;
 use gmm_model::{Covariances, Mixture};
 use ndarray::Array2;
 use std::ptr::{null, null_mut};
@@ -34,6 +36,8 @@ pub(super) struct Loop {
     pub(super) coefficients: Vec<f64>,
     pub(super) constants: Vec<f64>,
     pub(super) roots: Vec<f64>,
+    /// Σ r, with a prior.
+    pub(super) counts: Vec<f64>,
 }
 
 /// Covariances, packed as in the statistics.
@@ -61,6 +65,8 @@ pub(super) struct Options<'a> {
     pub(super) room: u64,
     /// Whether the M-step's matrices are in device memory.
     pub(super) wide: bool,
+    /// The prior of variational Bayes.
+    pub(super) prior: Option<&'a BayesPrior>,
 }
 
 /// The kernels that make a pass.
@@ -89,6 +95,7 @@ pub(super) const PLAIN: Options<'static> = Options {
     how: How::Fused,
     room: u64::MAX,
     wide: false,
+    prior: None,
 };
 
 pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &Options<'_>) -> Loop {
@@ -105,7 +112,10 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     let x = tiled::<T>(data, Some(&shift), None);
     let row_weights = o.row_weights.map(Buffer::new);
     let total_weight = o.row_weights.map_or(n as f64, |w| w.iter().sum());
-    let scatter: Vec<f64> = (0..d)
+    let conjugate = o.prior.map(|prior| Conjugate::new(prior, kind, k, &shift));
+    let begun = o.prior.map(|prior| prior.update_from(start, total_weight).unwrap());
+    let start = begun.as_ref().map_or(start, |posterior| posterior.mixture());
+    let mut scatter: Vec<f64> = (0..d)
         .flat_map(|i| (0..=i).map(move |j| (i, j)))
         .map(|(i, j)| {
             let held = |r: usize, c: usize| T::from_f64(data[[r, c]] - shift[c]).to_f64();
@@ -113,9 +123,19 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
         })
         .collect();
     assert_eq!(scatter.len() as u64, packed_len(d as u32));
+    if let Some(conjugate) = &conjugate {
+        conjugate.add_to_scatter(&mut scatter);
+    }
     let scatter = Buffer::new(&scatter);
     let mut state = Buffer::new(&[0_u32; STATE_LEN]);
-    let mut weights = Buffer::new(start.weights().as_slice().unwrap());
+    // With a prior, the M-step's constants are those of weights of 1.
+    let mut weights = match o.prior {
+        None => Buffer::new(start.weights().as_slice().unwrap()),
+        Some(_) => Buffer::new(&vec![1.0; k]),
+    };
+    let mut counts = Buffer::new(&begun.as_ref().map_or(Vec::new(), |posterior| posterior.counts().to_vec()));
+    let mut after = Buffer::new(&suffix_sums(&counts.to_vec()));
+    let mut divergences = poison::<f64>(k as u64);
     let means: Vec<f64> = start.means().outer_iter().flat_map(|m| (&m - &array_of(&shift)).to_vec()).collect();
     let mut means = Buffer::new(&means);
     let mut covariances = Buffer::new(&packed(start));
@@ -165,9 +185,39 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
             // SAFETY: as above.
             unsafe { reduce::of_blocks(place.sums()).emulate((5, 1), arguments) };
         }
-        let arguments = Update {
+        let conjugate_step = conjugate.as_ref().map(|conjugate| bayes::Bayes {
             state: state.pointer_mut(),
             iteration,
+            max_iter: o.iterations,
+            tol: o.tol,
+            steps: place.steps,
+            groups: place.groups,
+            classes: place.classes,
+            sums: sums.pointer(),
+            scatter: scatter.pointer(),
+            total_weight,
+            reg_covar: o.reg_covar,
+            least_left: 1e-6,
+            counts: counts.pointer_mut(),
+            after: after.pointer_mut(),
+            means: means.pointer_mut(),
+            covariances: covariances.pointer_mut(),
+            coefficients: coefficients.pointer(),
+            constants: constants.pointer_mut(),
+            roots: if has_roots { roots.pointer() } else { null() },
+            carry: carry.pointer(),
+            trace: trace.pointer_mut(),
+            divergences: divergences.pointer_mut(),
+            ..conjugate.arguments()
+        });
+        if let Some(arguments) = conjugate_step.filter(|_| iteration > 0) {
+            // SAFETY: every buffer has the length that the kernel's arguments document.
+            unsafe { bayes::bayes_posterior().emulate((k as u32, 1), arguments) };
+        }
+        let arguments = Update {
+            state: state.pointer_mut(),
+            // With a prior the parameters are there already.
+            iteration: if o.prior.is_some() { 0 } else { iteration },
             max_iter: o.iterations,
             tol: o.tol,
             kind: m_step::number(kind),
@@ -196,6 +246,10 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
         let kernel = if o.wide { m_step::update_wide() } else { m_step::update() };
         // SAFETY: as above.
         unsafe { kernel.emulate((8 * place.groups, 1), arguments) };
+        if let Some(arguments) = conjugate_step {
+            // SAFETY: every buffer has the length that the kernel's arguments document.
+            unsafe { bayes::bayes_expectation().emulate((k as u32, 1), arguments) };
+        }
         match o.how {
             How::HalfPrecision { .. } => {
                 pass.encode(iteration, &mut state, &coefficients, &roots, &means, &constants, &mut coded);
@@ -221,6 +275,7 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
         coefficients: coefficients.to_vec(),
         constants: constants.to_vec(),
         roots: if has_roots { roots.to_vec() } else { Vec::new() },
+        counts: counts.to_vec(),
     }
 }
 

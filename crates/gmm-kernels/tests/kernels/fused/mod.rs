@@ -12,6 +12,7 @@ use gmm_kernels::reduce::{self, Reduce};
 use gmm_model::{CovarianceType, Covariances, Mixture, m_step, reference};
 use ndarray::{Array2, array};
 
+mod bayes;
 mod chunks;
 mod full;
 mod halves;
