@@ -111,6 +111,37 @@ fn what_release_optimises_less_is_optimised_in_dist() {
     none(missing.map(|(name, _)| name), "packages without `opt-level = 3` in [profile.dist.package]");
 }
 
+/// Where cargo does not look for test files itself, a file that nobody names would not run.
+#[test]
+fn every_test_file_is_part_of_a_test_program() {
+    let module = Regex::new(r"(?m)^mod (\w+);").unwrap();
+    let all = files(&root().join("crates"), "toml").chain([root().join("tests/Cargo.toml")]);
+    let mut found = 0;
+    let missing = all.filter(|path| path.ends_with("Cargo.toml")).flat_map(|path| {
+        let manifest: toml::Table = read(&path).parse().unwrap();
+        if manifest["package"].get("autotests") != Some(&false.into()) {
+            return Vec::new();
+        }
+        let folder = path.parent().unwrap();
+        let programs: Vec<_> =
+            manifest["test"].as_array().unwrap().iter().map(|test| test["path"].as_str().unwrap()).collect();
+        let text: String = programs.iter().map(|program| read(&folder.join(program))).collect();
+        let modules: Vec<_> = module.captures_iter(&text).map(|found| found[1].to_owned()).collect();
+        let entries = fs::read_dir(folder.join("tests")).unwrap().map(|entry| entry.unwrap().path());
+        let files = entries.filter(|path| path.join("main.rs").exists() || path.extension().is_some_and(|e| e == "rs"));
+        let files: Vec<_> = files.collect();
+        found += files.len();
+        let is_run = |path: &PathBuf| {
+            let (name, main) = (path.file_stem().unwrap().to_str().unwrap(), path.join("main.rs"));
+            modules.iter().any(|module| module == name)
+                || programs.iter().any(|program| [path, &main].contains(&&folder.join(program)))
+        };
+        files.into_iter().filter(|path| !is_run(path)).map(shown).collect()
+    });
+    none(missing.collect::<Vec<_>>(), "test files that no test program has");
+    assert!(found > 50, "{found} files");
+}
+
 #[test]
 fn links_between_documents_resolve() {
     let link = Regex::new(r"\]\(([^)\s]+)\)").unwrap();
