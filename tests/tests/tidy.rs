@@ -1,7 +1,9 @@
 //! Checks of the repository itself: the rules of CONTRIBUTING.md that a program can check.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use regex_lite::Regex;
 
@@ -140,6 +142,26 @@ fn every_test_file_is_part_of_a_test_program() {
     });
     none(missing.collect::<Vec<_>>(), "test files that no test program has");
     assert!(found > 50, "{found} files");
+}
+
+/// A dependency with other features is compiled once more, and so is all that depends on it.
+#[test]
+fn packages_that_are_built_alone_share_the_dependencies_of_the_workspace() {
+    let packages = |arguments: &[&str]| -> BTreeSet<String> {
+        let mut tree = Command::new(env!("CARGO"));
+        tree.current_dir(root()).args(["tree", "--offline", "--no-dedupe", "--prefix", "none", "-f", "{p} {f}"]);
+        let out = tree.args(arguments).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect()
+    };
+    let tested = packages(&["--workspace", "-e", "normal,build,dev"]);
+    for alone in ["xtask", "gmm-python"] {
+        let built = packages(&["-p", alone, "-e", "normal,build"]);
+        assert!(built.len() > 20, "{alone}: {built:?}");
+        // Tests have the emulator, the Python package has not, and xtask makes the PTX.
+        let others = built.difference(&tested).filter(|package| !package.starts_with("gmm-kernels "));
+        none(others.cloned(), &format!("packages of {alone} that have other features in the workspace"));
+    }
 }
 
 #[test]
