@@ -1,7 +1,9 @@
 //! The book: its commands run and print the output shown below them, and its table of contents lists every page.
 
-use std::fs;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::{fs, iter, thread};
 
 use gmm_tests::{Folder, program, root};
 use regex_lite::Regex;
@@ -34,24 +36,36 @@ fn run(folder: &Folder, commands: &str) -> String {
 
 #[test]
 fn commands_print_what_the_book_shows() {
+    // Pages do not depend on one another, and most of their commands use one thread.
+    let queue = Mutex::new(pages().into_iter());
+    let next = || queue.lock().expect("no page panics while it is taken").next();
+    let shown: usize = thread::scope(|scope| {
+        let workers = thread::available_parallelism().map_or(1, usize::from);
+        let workers: Vec<_> =
+            (0..workers).map(|_| scope.spawn(|| iter::from_fn(next).map(|page| check(&page)).sum::<usize>())).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic))).sum::<usize>()
+    });
+    assert!(shown > 3, "{shown} outputs");
+}
+
+/// Runs a page's commands in a folder of their own, and compares the outputs that it shows; returns their number.
+fn check(page: &Path) -> usize {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("data")).expect("a new folder");
+    for name in ["data/old_faithful.csv", "data/chevron.csv", "data/iris.csv"] {
+        fs::copy(root().join(name), folder.path(name)).expect("a copy");
+    }
     let mut shown = 0;
-    for page in pages() {
-        let folder = Folder::new();
-        fs::create_dir(folder.path("data")).expect("a new folder");
-        for name in ["data/old_faithful.csv", "data/chevron.csv", "data/iris.csv"] {
-            fs::copy(root().join(name), folder.path(name)).expect("a copy");
-        }
-        let blocks = blocks(&page);
-        for (i, (kind, text)) in blocks.iter().enumerate().filter(|(_, (kind, _))| kind == "sh") {
-            let printed = run(&folder, text);
-            // A text block directly below commands is their expected output.
-            if let Some((_, output)) = blocks.get(i + 1).filter(|(below, _)| below == "text") {
-                assert_eq!(&printed, output, "{}: {kind}\n{text}", page.display());
-                shown += 1;
-            }
+    let blocks = blocks(page);
+    for (i, (kind, text)) in blocks.iter().enumerate().filter(|(_, (kind, _))| kind == "sh") {
+        let printed = run(&folder, text);
+        // A text block directly below commands is their expected output.
+        if let Some((_, output)) = blocks.get(i + 1).filter(|(below, _)| below == "text") {
+            assert_eq!(&printed, output, "{}: {kind}\n{text}", page.display());
+            shown += 1;
         }
     }
-    assert!(shown > 3, "{shown} outputs");
+    shown
 }
 
 #[test]

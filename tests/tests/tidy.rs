@@ -1,7 +1,9 @@
 //! Checks of the repository itself: the rules of CONTRIBUTING.md that a program can check.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use regex_lite::Regex;
 
@@ -109,6 +111,57 @@ fn what_release_optimises_less_is_optimised_in_dist() {
     let lower = levels("release").into_iter().filter(|(_, settings)| settings.get("opt-level").is_some());
     let missing = lower.filter(|(name, _)| dist.get(name).and_then(|of| of.get("opt-level")) != Some(&3.into()));
     none(missing.map(|(name, _)| name), "packages without `opt-level = 3` in [profile.dist.package]");
+}
+
+/// Where cargo does not look for test files itself, a file that nobody names would not run.
+#[test]
+fn every_test_file_is_part_of_a_test_program() {
+    let module = Regex::new(r"(?m)^mod (\w+);").unwrap();
+    let all = files(&root().join("crates"), "toml").chain([root().join("tests/Cargo.toml")]);
+    let mut found = 0;
+    let missing = all.filter(|path| path.ends_with("Cargo.toml")).flat_map(|path| {
+        let manifest: toml::Table = read(&path).parse().unwrap();
+        if manifest["package"].get("autotests") != Some(&false.into()) {
+            return Vec::new();
+        }
+        let folder = path.parent().unwrap();
+        let programs: Vec<_> =
+            manifest["test"].as_array().unwrap().iter().map(|test| test["path"].as_str().unwrap()).collect();
+        let text: String = programs.iter().map(|program| read(&folder.join(program))).collect();
+        let modules: Vec<_> = module.captures_iter(&text).map(|found| found[1].to_owned()).collect();
+        let entries = fs::read_dir(folder.join("tests")).unwrap().map(|entry| entry.unwrap().path());
+        let files = entries.filter(|path| path.join("main.rs").exists() || path.extension().is_some_and(|e| e == "rs"));
+        let files: Vec<_> = files.collect();
+        found += files.len();
+        let is_run = |path: &PathBuf| {
+            let (name, main) = (path.file_stem().unwrap().to_str().unwrap(), path.join("main.rs"));
+            modules.iter().any(|module| module == name)
+                || programs.iter().any(|program| [path, &main].contains(&&folder.join(program)))
+        };
+        files.into_iter().filter(|path| !is_run(path)).map(shown).collect()
+    });
+    none(missing.collect::<Vec<_>>(), "test files that no test program has");
+    assert!(found > 50, "{found} files");
+}
+
+/// A dependency with other features is compiled once more, and so is all that depends on it.
+#[test]
+fn packages_that_are_built_alone_share_the_dependencies_of_the_workspace() {
+    let packages = |arguments: &[&str]| -> BTreeSet<String> {
+        let mut tree = Command::new(env!("CARGO"));
+        tree.current_dir(root()).args(["tree", "--offline", "--no-dedupe", "--prefix", "none", "-f", "{p} {f}"]);
+        let out = tree.args(arguments).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        String::from_utf8(out.stdout).unwrap().lines().map(str::to_owned).collect()
+    };
+    let tested = packages(&["--workspace", "-e", "normal,build,dev"]);
+    for alone in ["xtask", "gmm-python"] {
+        let built = packages(&["-p", alone, "-e", "normal,build"]);
+        assert!(built.len() > 20, "{alone}: {built:?}");
+        // Tests have the emulator, the Python package has not, and xtask makes the PTX.
+        let others = built.difference(&tested).filter(|package| !package.starts_with("gmm-kernels "));
+        none(others.cloned(), &format!("packages of {alone} that have other features in the workspace"));
+    }
 }
 
 #[test]

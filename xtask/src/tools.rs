@@ -14,8 +14,9 @@ pub(crate) fn installed(name: &str, version: &str, options: &[&str]) -> Result<P
     let tools = shell::target().join("tools");
     let program = tools.join("bin").join(format!("{name}{}", std::env::consts::EXE_SUFFIX));
     if !program.exists() {
-        // Unoptimised: these build in a minute on two cores, and run in a second.
+        // Unoptimised, without debug information: these build in a minute on two cores, and run in a second.
         let mut install = shell::cargo(&["install", name, "--locked", "--debug", "--version", version]);
+        install.env("CARGO_PROFILE_DEV_DEBUG", "false");
         shell::run(install.args(options).arg("--root").arg(&tools))?;
     }
     Ok(program)

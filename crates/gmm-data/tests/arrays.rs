@@ -1,8 +1,6 @@
 //! npy and npz: types, byte and memory orders, and rejected files.
 
-mod common;
-
-use common::{bits, check, golden, read, rows};
+use crate::common::{bits, check, golden, read, rows};
 use gmm_data::{
     Column, ReadOptions, Table, read_npz, read_npz_array, read_stream, read_table, write_column, write_table,
 };

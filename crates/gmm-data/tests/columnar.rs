@@ -1,12 +1,10 @@
 //! Parquet and Arrow IPC.
 
-mod common;
-
 use std::sync::Arc;
 
+use crate::common::{self, check, golden, read, rows};
 use arrow_array::{Float64Array, Int32Array, RecordBatch, RecordBatchIterator, RecordBatchReader};
 use arrow_schema::{DataType, Field, Schema};
-use common::{check, golden, read, rows};
 use gmm_data::{Column, Format, ReadOptions, read_stream, read_table, table_of_batches, write_column, write_table};
 use gmm_model::Precision;
 

@@ -1,10 +1,9 @@
 //! Column types of Parquet and Arrow files other than plain numbers, and columns that are not features.
 
-mod common;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::common::{check, rows};
 use arrow_array::builder::{FixedSizeListBuilder, Float64Builder, ListBuilder};
 use arrow_array::types::{Decimal256Type, Float32Type, Int8Type};
 use arrow_array::{
@@ -14,7 +13,6 @@ use arrow_array::{
 };
 use arrow_ipc::writer::{FileWriter, StreamWriter};
 use arrow_schema::{Field, Schema};
-use common::{check, rows};
 use gmm_data::{FileError, Format, ReadOptions, Table, read_stream, table_of_batches};
 use gmm_model::Precision;
 use parquet::arrow::ArrowWriter;

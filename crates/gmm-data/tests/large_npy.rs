@@ -1,11 +1,9 @@
 //! npy files that are mapped into memory, or read on all cores: the result is the same as that of a stream.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{bits, message};
+use crate::common::{bits, message};
 use gmm_data::{ReadOptions, Table, read_stream, read_table};
 use gmm_model::{Dataset, Matrix};
 use proptest::prelude::*;

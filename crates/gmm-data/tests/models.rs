@@ -1,8 +1,6 @@
 //! Model files.
 
-mod common;
-
-use common::golden;
+use crate::common::{self, golden};
 use gmm_data::{FileError, ModelFile, model_to_json, model_to_safetensors, read_model, read_model_bytes, write_model};
 use gmm_model::bayes::{BayesPrior, WeightPrior};
 use gmm_model::{

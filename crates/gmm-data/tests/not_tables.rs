@@ -1,11 +1,9 @@
 //! Error messages for files that are compressed, damaged, or not tables.
 
-mod common;
-
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use common::{check, rows};
+use crate::common::{self, check, rows};
 use gmm_data::{Format, ReadOptions, read_model_bytes, read_stream, read_table, write_table};
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {

@@ -1,8 +1,6 @@
 //! ONNX files: their structure, and what is refused. `crates/gmm-python/tests/test_onnx.py` runs them in onnxruntime.
 
-mod common;
-
-use common::message;
+use crate::common::message;
 use gmm_data::{ModelFile, ONNX_OPSET, model_to_onnx, write_onnx};
 use gmm_model::bayes::{BayesPrior, WeightPrior};
 use gmm_model::{

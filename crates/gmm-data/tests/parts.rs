@@ -1,10 +1,9 @@
 //! Parquet row groups and Arrow record batches: read on all cores, in order, or as they arrive, the table is the same.
 
-mod common;
-
 use std::fs;
 use std::sync::Arc;
 
+use crate::common::{bits, message};
 use arrow_array::types::Float32Type;
 use arrow_array::{
     Array, ArrayRef, BooleanArray, DictionaryArray, FixedSizeListArray, Float32Array, Float64Array, Int8Array,
@@ -13,7 +12,6 @@ use arrow_array::{
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 use arrow_schema::{Field, Schema};
-use common::{bits, message};
 use gmm_data::{FileError, Format, ReadOptions, Table, read_stream, read_table};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;

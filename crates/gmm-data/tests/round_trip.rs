@@ -1,7 +1,6 @@
 //! Written tables are read back bit for bit.
 
-mod common;
-
+use crate::common;
 use gmm_data::{
     Format, ModelFile, ReadOptions, Table, model_to_json, model_to_safetensors, read_model_bytes, read_stream,
     read_table, write_csv, write_table,

@@ -1,12 +1,10 @@
 //! A table beyond its memory limit goes to a temporary file; its values have the same bits as in memory.
 
-mod common;
-
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use common::{bits, message};
+use crate::common::{bits, message};
 use gmm_data::{
     Column, FileError, Format, ReadOptions, Storage, Table, find_inputs, read_stream, read_table, read_tables,
     write_column, write_table,

@@ -1,8 +1,6 @@
 //! Text tables: what is read, and error messages.
 
-mod common;
-
-use common::{check, read, rows, text};
+use crate::common::{self, check, read, rows, text};
 use gmm_data::{Decimal, ReadOptions, read_stream, read_table, write_csv};
 
 const WITH: fn(&[&str]) -> ReadOptions = |columns| ReadOptions::default().with_columns(columns.iter().copied());

@@ -1,7 +1,6 @@
 //! The CPU engine against the naive reference: every kind and precision, odd sizes, offsets and scales.
 
-mod common;
-
+use crate::common;
 use gmm_host::{CpuEngine, Engine, EvaluateOptions, ReferenceEngine, shift};
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision};
 

@@ -1,9 +1,8 @@
 //! Data sets in parts on the CPU engine: every sum is that of the parts, added in order, to the bit.
 
-mod common;
-
 use std::ops::Range;
 
+use crate::common;
 use gmm_host::init::RowDraw;
 use gmm_host::{
     CpuEngine, Engine, EvaluateOptions, FitOptions, Init, PassRows, ReferenceEngine, Resident, fit, maximise, pass,

@@ -1,7 +1,6 @@
 //! Regression and thresholds of outliers on engines, against the reference and closed forms.
 
-mod common;
-
+use crate::common;
 use gmm_host::regress::{self, DrawOptions};
 use gmm_host::{CpuEngine, Engine, ReferenceEngine, on_threads, threshold_of_region};
 use gmm_model::{Conditional, CovarianceType, Covariances, Dataset, Mixture, Precision};

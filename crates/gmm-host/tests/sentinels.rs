@@ -2,7 +2,7 @@
 //! set.
 
 #[path = "common/sentinels.rs"]
-mod sentinels;
+mod check;
 
 use gmm_host::CpuEngine;
 
@@ -11,7 +11,7 @@ fn sentinels_far_from_the_other_rows_fit_as_the_reference_fits_them() {
     for instructions in CpuEngine::instruction_sets() {
         let engine = CpuEngine::with_instructions(2, instructions).expect("an engine");
         let mut failures = Vec::new();
-        sentinels::check(&engine, |what, error, allowed| {
+        check::check(&engine, |what, error, allowed| {
             // Written so that a NaN fails.
             let holds = error <= allowed;
             if !holds {

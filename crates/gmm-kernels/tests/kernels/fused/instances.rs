@@ -20,8 +20,13 @@ fn shapes(kind: Kind) -> Vec<(usize, usize, usize)> {
     let mut out = Vec::new();
     for (i, d) in columns.iter().enumerate() {
         for k in [1, 3, 8, 9, 16, 17, 30, 33, 64, 65, 80, 100] {
-            // Enough rows for each component, but an odd number of groups.
-            let n = (4 * d + 9) * k.min(7) + 2 * i + 1;
+            // Enough rows for the covariances of each component, but an odd number of groups.
+            let rows = match kind {
+                Kind::Full | Kind::Spherical => 4 * d + 9,
+                Kind::Tied => 4 * (d / 2) + 9,
+                Kind::Diag => 4 * (d / 4) + 9,
+            };
+            let n = rows * k.min(7) + 2 * i + 1;
             let least = if kind == Kind::Full { (d + 1) * k } else { 2 * k } + 5;
             if Instance::of(kind, k as u32, *d as u32).is_some() && (k < 17 || i % 3 == 0) {
                 out.push((n.max(least), *d, k));
