@@ -252,7 +252,9 @@ fn a_large_array_of_an_npz_that_is_not_compressed_is_read_where_it_is() {
         bytes[at + 4 * 100_000] ^= 0x10;
         std::fs::write(&path, bytes).unwrap();
         match read_table(&path, &ReadOptions::default()) {
-            Ok(table) => assert!(at.is_multiple_of(4) && table.storage == gmm_data::Storage::MappedFile, "{name} at {at}"),
+            Ok(table) => {
+                assert!(at.is_multiple_of(4) && table.storage == gmm_data::Storage::MappedFile, "{name} at {at}")
+            }
             error => check(error, &["stored.npz", name, "its checksum is not that in the archive"]),
         }
     }
