@@ -84,7 +84,7 @@ pub use device::{Device, Opened, Ordinals};
 pub use em::{EmOptions, EmRun, Iteration, Observer, OnDevice, run as run_em};
 pub use engine::{
     ComponentColumns, DISTANCE_ROWS, DeviceInput, Engine, Evaluate, EvaluateOptions, Evaluation, FillResponsibilities,
-    FloatsMut, Inherit, OwnPasses, Passes, Resident, Scorer, Seeding,
+    FloatsMut, Inherit, OwnPasses, Passes, Resident, RowsAndReach, Scorer, Seeding,
 };
 pub use error::Error;
 pub use fast::{FastLoss, loss as fast_loss};

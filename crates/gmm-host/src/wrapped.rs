@@ -7,7 +7,7 @@ use ndarray::{Array2, ArrayView2, ArrayView3};
 
 use crate::data::DeviceRows;
 use crate::em::{EmOptions, EmRun};
-use crate::engine::{ComponentColumns, DeviceInput, Evaluate, Passes, Seeding};
+use crate::engine::{ComponentColumns, DeviceInput, Evaluate, Passes, RowsAndReach, Seeding};
 use crate::init::{LloydPasses, RowDraw, WeighedRows};
 use crate::many::{Job, SmallFit};
 use crate::noise::NoisePass;
@@ -124,7 +124,7 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Engine for Wrapped<'_, F> {
         data: &Dataset,
         precision: Precision,
         shift: &[f64],
-    ) -> Result<Option<(Box<dyn Resident>, Vec<f64>)>, Error> {
+    ) -> Result<Option<RowsAndReach>, Error> {
         let found = self.engine.load_with_reach(data, precision, shift)?;
         Ok(found.map(|(rows, reach)| {
             let rows: Box<dyn Resident> = Box::new(Rows { rows, hooks: (self.hooks)() });

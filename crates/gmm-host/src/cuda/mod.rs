@@ -45,10 +45,11 @@ use std::sync::Arc;
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, RowStorage, Statistics};
 
 use crate::cpu::few;
+use crate::cuda::rows::original::TOGETHER;
 use crate::cuda::rows::reach::{Reach, Wanted};
 use crate::data::DeviceRows;
 use crate::described::LoopCandidate;
-use crate::engine::{DeviceInput, check_features};
+use crate::engine::{DeviceInput, RowsAndReach, check_features};
 use crate::many::{Job, SmallFit};
 use crate::products::{Kind, Multiplier};
 use crate::{Engine, Error, Evaluate, EvaluateOptions, Evaluation, Resident, Tuning};
@@ -288,9 +289,10 @@ impl Engine for CudaEngine {
         data: &Dataset,
         precision: Precision,
         shift: &[f64],
-    ) -> Result<Option<(Box<dyn Resident>, Vec<f64>)>, Error> {
+    ) -> Result<Option<RowsAndReach>, Error> {
         let dim = data.rows().dim();
-        if !Reach::is_worth(dim) || self.is_streamed(dim, precision, data.weights().is_some())? {
+        // Fewer are not copied in pieces.
+        if 4 * dim.0 * dim.1 <= TOGETHER || self.is_streamed(dim, precision, data.weights().is_some())? {
             return Ok(None);
         }
         check_features(dim.1, shift.len())?;

@@ -195,11 +195,14 @@ pub trait Engine: Send + Sync {
         data: &Dataset,
         precision: Precision,
         shift: &[f64],
-    ) -> Result<Option<(Box<dyn Resident>, Vec<f64>)>, Error> {
+    ) -> Result<Option<RowsAndReach>, Error> {
         let _ = (data, precision, shift);
         Ok(None)
     }
 }
+
+/// Rows on an engine, and the largest `|x − shift|` of each column, `(d,)`.
+pub type RowsAndReach = (Box<dyn Resident>, Vec<f64>);
 
 /// Input from an engine's device memory, for rows that another library put there.
 pub trait DeviceInput {

@@ -84,7 +84,7 @@ fn whitening(
         return Buffer::new(&[0.0]);
     }
     let layout = Whitening::of(k as u32, d as u32, is_tied);
-    let mut out = vec![0.0; layout.len() as usize];
+    let mut out = vec![0.0; layout.count() as usize];
     (0..layout.padded()).for_each(|c| out[layout.scale(c) as usize] = f64::NEG_INFINITY);
     scales.enumerate().for_each(|(c, scale)| out[layout.scale(c as u32) as usize] = scale);
     for (c, mean) in means.outer_iter().enumerate() {

@@ -34,7 +34,7 @@ pub(crate) struct Model<T: Number> {
     pub(crate) log_scale_low: DeviceSlice<T>,
     /// `(k,)`.
     pub(crate) weights: DeviceSlice<T>,
-    /// The same once more for the tensor cores, [`Whitening::len`], if they are to be used.
+    /// The same once more for the tensor cores, `Whitening::count`, if they are to be used.
     pub(crate) whitening: Option<DeviceSlice<f64>>,
 }
 

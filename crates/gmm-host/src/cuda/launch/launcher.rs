@@ -94,7 +94,7 @@ impl Launcher<'_> {
         let is_several = plan.rows_of_thread > 1;
         if let Some(numbers) = &model.whitening {
             let layout = Whitening::of(shape.k, shape.d, shape.kind == CovarianceType::Tied);
-            at_least(numbers, layout.len(), "a whitening");
+            at_least(numbers, layout.count(), "a whitening");
         }
         let kernel = match (shape.kind, plan.solved) {
             _ if model.whitening.is_some() => whitened(shape).expect("a shape with a kernel"),

@@ -64,7 +64,7 @@ impl Filled {
         out: &mut [T],
     ) -> Self {
         let Some((start, layout)) = at.whitening else { return Self { written: at.len, is_whitened: false } };
-        let bytes = layout.len() as usize * 8 / size_of::<T>();
+        let bytes = layout.count() as usize * 8 / size_of::<T>();
         let doubles = cast_slice_mut::<T, f64>(&mut out[start..start + bytes]);
         whitening::factors(layout, shift.len(), entry, doubles);
         let is_whitened = whitening::offsets::<T>(layout, means, scales, shift, doubles);

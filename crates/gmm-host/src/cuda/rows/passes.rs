@@ -27,7 +27,7 @@ const FILLED: usize = 256;
 
 /// The numbers of a whitening in a buffer of parameters.
 fn as_doubles<T: Number>(numbers: &DeviceSlice<T>, layout: Whitening) -> DeviceSlice<f64> {
-    let len = layout.len() as usize;
+    let len = layout.count() as usize;
     assert!(numbers.len() * size_of::<T>() >= 8 * len, "room for a whitening");
     // SAFETY: the slice has these bytes, which start 16-byte aligned, and any bits are numbers.
     unsafe { DeviceSlice::from_raw_parts(numbers.as_device_ptr().cast(), len) }

@@ -5,7 +5,6 @@ use std::sync::Mutex;
 use cust::memory::bytemuck::Pod;
 use rayon::prelude::*;
 
-use crate::cuda::rows::original::TOGETHER;
 use crate::hold::{Real, larger, reach_of};
 
 /// What the rows are loaded for.
@@ -29,11 +28,6 @@ const PIECE: usize = 1 << 15;
 impl<'a> Reach<'a> {
     pub(crate) fn about(shift: &'a [f64]) -> Self {
         Self { shift, largest: Mutex::new(vec![0.0; shift.len()]) }
-    }
-
-    /// Whether `(n, d)` rows are so many that they are copied in pieces.
-    pub(crate) fn is_worth((n, d): (usize, usize)) -> bool {
-        4 * n * d > TOGETHER
     }
 
     /// Copies whole rows, and notes how far they reach.

@@ -57,7 +57,7 @@ impl Parameters {
         let factor = weights + up(k);
         let end = factor + up(factor_len(shape.kernel_kind(), shape.k, shape.d) as usize);
         let whitening = whitening::layout(shape).filter(|_| is_evaluation).map(|layout| (end, layout));
-        let doubles = whitening.map_or(0, |(_, layout)| layout.len() as usize);
+        let doubles = whitening.map_or(0, |(_, layout)| layout.count() as usize);
         let len = end + up(doubles * 8 / shape.number_bytes() as usize);
         Self { mean_high: 0, mean_low, log_scale, log_scale_low, weights, factor, whitening, len }
     }

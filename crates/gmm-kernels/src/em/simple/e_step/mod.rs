@@ -68,7 +68,7 @@ kernels! {
         /// Rows that a thread computes together: [`AT_ONCE`] for the `_rows` kernels, either for `diag` and `spherical`,
         /// and 1 for all others, whose threads then have fewer registers each.
         rows_of_thread: u32,
-        /// [`Whitening::len`](whitened::Whitening::len) numbers for the `whitened` kernels, which read them in place of means,
+        /// [`Whitening::count`](whitened::Whitening::count) numbers for the `whitened` kernels, which read them in place of means,
         /// factors and scales; else null.
         whitening: *const f64,
     }

@@ -72,7 +72,7 @@ impl Whitening {
     }
 
     /// Number of numbers.
-    pub const fn len(self) -> u64 {
+    pub const fn count(self) -> u64 {
         self.scale(self.padded)
     }
 
@@ -247,7 +247,7 @@ fn one_of_four(parts: [[f64; 4]; 4], t: u32) -> [f64; 4] {
     each(8, |e| {
         let (pair, i) = (e / 4, e % 4);
         let (even, odd) = (parts[2 * pair][i], parts[2 * pair + 1][i]);
-        let (kept, sent) = if t % 2 == 0 { (even, odd) } else { (odd, even) };
+        let (kept, sent) = if t.is_multiple_of(2) { (even, odd) } else { (odd, even) };
         half[pair][i] = kept + warp::shuffle_xor(sent, 1);
     });
     each(4, |i| {
