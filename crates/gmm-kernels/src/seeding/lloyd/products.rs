@@ -28,7 +28,7 @@ kernels! {
         k: u32,
         /// If not 0, the products of all clusters are added up.
         tied: u32,
-        /// `labels_len(n)`: labels below `k`, or [`NONE`](crate::seeding::lloyd::NONE).
+        /// `labels_len(n)`: labels below `k`, or [`NONE`].
         labels: *const u32,
         /// `(k, d)`: less the shift.
         centres: *const f64,
