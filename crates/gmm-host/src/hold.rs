@@ -19,14 +19,16 @@ fn limit(d: usize, precision: Precision) -> f64 {
 }
 
 /// Loads rows for a fit, as `x − at`, and returns the precision in which they are stored: `asked`, or `f64` instead of
-/// `f32` in two cases. Rows on the host that nobody has read before ([`Dataset::unread`]) are checked. First, for rows on the host: rounding to `f32` would change a value by more than a tolerance.
+/// `f32` in two cases. First, for rows on the host: rounding to `f32` would change a value by more than a tolerance.
 /// Second, for rows on the host or a GPU: squares of a few rows (such as a sentinel of 1e20), but not of most, would
 /// overflow in `f32`.
 ///
 /// The tolerance of a column is the larger of 2⁻¹³ √`reg_covar` (`√reg_covar` is the smallest standard deviation that a
-/// component can have) and 2⁻²⁰ of the distance between the 5th and 95th percentiles. Cost: one read of the data.
+/// component can have) and 2⁻²⁰ of the distance between the 5th and 95th percentiles. Cost: one read of the data, while
+/// the engine copies them if it can.
 ///
 /// # Errors
+/// [`Error::Data`] if rows that nobody has read before ([`Dataset::unread`]) are not finite;
 /// [`Error::Scale`] with the first column beyond the range; any error of the engine.
 pub(crate) fn for_fit(
     data: Data<'_>,

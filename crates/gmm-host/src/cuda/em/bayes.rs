@@ -1,38 +1,22 @@
 //! Variational Bayes in the loop: the launches beside the M-step.
 
+use gmm_kernels::Kernel;
 use gmm_kernels::em::m_step;
-use gmm_kernels::em::m_step::bayes::{Bayes, bayes_expectation, bayes_posterior};
+use gmm_kernels::em::m_step::bayes::Bayes;
 
 use super::path::{BayesBuffers, LoopBuffers, LoopPlan};
 use super::prior::{PriorNumbers, prior_len};
 use crate::Error;
 use crate::cuda::launch::{Launcher, at_least, or_null, pointer};
 
-/// Enqueues the posterior from the sums of the pass that this iteration ends, if it ends one.
+/// Enqueues `bayes_posterior`, after a pass and before the M-step, or `bayes_expectation`, after the M-step has made
+/// coefficients of the posterior's means and covariances.
 ///
 /// # Errors
 /// [`Error::Device`].
-pub(super) fn posterior(
+pub(super) fn enqueue(
     launcher: Launcher<'_>,
-    plan: &LoopPlan,
-    b: &LoopBuffers,
-    (prior, own): (&PriorNumbers, &BayesBuffers),
-    iteration: u32,
-) -> Result<(), Error> {
-    if iteration == 0 {
-        return Ok(());
-    }
-    let a = arguments(plan, b, (prior, own), iteration);
-    // SAFETY: `arguments` compared every buffer's length with the formula of its field.
-    unsafe { launcher.launch(bayes_posterior(), (plan.shape.k, 1), a) }
-}
-
-/// Enqueues the expectations under the posterior, after its means and covariances became coefficients.
-///
-/// # Errors
-/// [`Error::Device`].
-pub(super) fn expectation(
-    launcher: Launcher<'_>,
+    kernel: Kernel<Bayes>,
     plan: &LoopPlan,
     b: &LoopBuffers,
     (prior, own): (&PriorNumbers, &BayesBuffers),
@@ -40,7 +24,7 @@ pub(super) fn expectation(
 ) -> Result<(), Error> {
     let a = arguments(plan, b, (prior, own), iteration);
     // SAFETY: `arguments` compared every buffer's length with the formula of its field.
-    unsafe { launcher.launch(bayes_expectation(), (plan.shape.k, 1), a) }
+    unsafe { launcher.launch(kernel, (plan.shape.k, 1), a) }
 }
 
 /// The arguments; panics unless the buffers are at least as long as the formulas of their fields. Those that the M-step

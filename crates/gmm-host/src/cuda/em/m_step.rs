@@ -1,5 +1,6 @@
 //! Launches of the M-step.
 
+use gmm_kernels::em::m_step::bayes::{bayes_expectation, bayes_posterior};
 use gmm_kernels::em::m_step::{self, Matrices, TRACE, Update, update as update_kernel, update_wide, wide_matrix};
 use gmm_kernels::em::state::STATE_LEN;
 use gmm_kernels::layout::{Kind, packed_len, second_len};
@@ -19,8 +20,8 @@ pub(super) fn enqueue(launcher: Launcher<'_>, plan: &LoopPlan, b: &LoopBuffers, 
     let kind = shape.kernel_kind();
     check(plan, b);
     let with_prior = plan.prior.as_ref().zip(b.bayes.as_ref());
-    if let Some(prior) = with_prior {
-        bayes::posterior(launcher, plan, b, prior, iteration)?;
+    if let Some(prior) = with_prior.filter(|_| iteration > 0) {
+        bayes::enqueue(launcher, bayes_posterior(), plan, b, prior, iteration)?;
     }
     let a = Update {
         state: pointer(&b.state),
@@ -58,7 +59,7 @@ pub(super) fn enqueue(launcher: Launcher<'_>, plan: &LoopPlan, b: &LoopBuffers, 
     // SAFETY: `check` compared every buffer's length with the formula of its field.
     unsafe { launcher.launch(kernel, (8 * layout.groups, 1), a)? };
     if let Some(prior) = with_prior {
-        bayes::expectation(launcher, plan, b, prior, iteration)?;
+        bayes::enqueue(launcher, bayes_expectation(), plan, b, prior, iteration)?;
     }
     plan.path.encode(launcher, plan, b, iteration)
 }

@@ -2,7 +2,7 @@
 
 use cust::memory::bytemuck::cast_slice_mut;
 use gmm_kernels::layout::{PANEL, panel_index, panel_len};
-use gmm_model::{Cholesky, CovarianceType, Factors, Mixture, Numbers, PrecisionMixture};
+use gmm_model::{Cholesky, CovarianceType, Factors, Mixture, Numbers, PrecisionMixture, inverse_transposed};
 use ndarray::{ArrayView1, ArrayView2};
 use rayon::prelude::*;
 
@@ -64,8 +64,8 @@ impl Filled {
         out: &mut [T],
     ) -> Self {
         let Some((start, layout)) = at.whitening else { return Self { written: at.len, is_whitened: false } };
-        let bytes = layout.count() as usize * 8 / size_of::<T>();
-        let doubles = cast_slice_mut::<T, f64>(&mut out[start..start + bytes]);
+        let len = layout.count() as usize * 8 / size_of::<T>();
+        let doubles = cast_slice_mut::<T, f64>(&mut out[start..start + len]);
         whitening::factors(layout, shift.len(), entry, doubles);
         let is_whitened = whitening::offsets::<T>(layout, means, scales, shift, doubles);
         Self { written: at.len, is_whitened }
@@ -128,14 +128,12 @@ pub(crate) fn fill<T: Number>(mixture: &Mixture, shift: &[f64], at: &Parameters,
         Factors::Diag(sd) => reciprocals(sd.iter(), factor),
         Factors::Spherical(sd) => reciprocals(sd.iter(), factor),
     }
-    let inverses: Vec<Vec<f64>> = match mixture.factors() {
-        _ if at.whitening.is_none() => Vec::new(),
-        Factors::Full(all) => all.par_iter().with_min_len(64).map(whitening::inverse).collect(),
-        Factors::Tied(one) => vec![whitening::inverse(one)],
-        Factors::Diag(_) | Factors::Spherical(_) => Vec::new(),
-    };
+    let k = mixture.n_components();
+    let count = at.whitening.map_or(0, |(_, layout)| if layout.is_tied() { 1 } else { k });
+    let transposed = |c| inverse_transposed(mixture.factors().dense(c, d).view());
+    let inverses: Vec<_> = (0..count).into_par_iter().with_min_len(64).map(transposed).collect();
     // Padding has factors of zeros.
-    let entry = |c: usize, i: usize, j: usize| inverses.get(c).map_or(0.0, |inverse| inverse[i * d + j]);
+    let entry = |c: usize, i: usize, j: usize| inverses.get(c).map_or(0.0, |inverse| inverse[[j, i]]);
     Filled::of((mixture.means(), scales, shift), entry, at, out)
 }
 

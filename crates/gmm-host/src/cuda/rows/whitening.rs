@@ -2,13 +2,14 @@
 //! the factor. See [`gmm_kernels::em::simple::e_step::whitened`].
 
 use gmm_kernels::em::simple::e_step::whitened::{MOST_COLUMNS, Whitening};
-use gmm_model::{Cholesky, CovarianceType};
+use gmm_model::CovarianceType;
 use ndarray::ArrayView2;
 use rayon::prelude::*;
 
 use crate::cuda::driver::device::Limits;
 use crate::cuda::number::Number;
 use crate::cuda::shape::Shape;
+use crate::hold::larger;
 
 /// The largest `Σ |M| |μ|` of an entry, with means less the shift. The products that cancel in `M x − M μ` are of this size, in
 /// units of a standard deviation, so in `f64` they lose some 1e-16 of it. Rows of `f32` are rounded to much less.
@@ -63,23 +64,8 @@ pub(crate) fn offsets<T: Number>(
                 (sum, size) = (sum - product, size + product.abs());
             }
             out[layout.offset(c, i) as usize] = sum;
-            // Not `max`, which ignores NaN.
-            largest = if size > largest || size.is_nan() { size } else { largest };
+            largest = larger(largest, size);
         }
     }
     largest <= if size_of::<T>() == 4 { MOST_F32 } else { MOST_F64 }
-}
-
-/// The inverse of a factor, `(d, d)` row-major; entries above the diagonal are 0.
-pub(crate) fn inverse(l: &Cholesky) -> Vec<f64> {
-    let d = l.dim();
-    let mut out = vec![0.0; d * d];
-    for j in 0..d {
-        out[j * d + j] = 1.0 / l.at(j, j);
-        for i in j + 1..d {
-            let known: f64 = (j..i).map(|m| l.at(i, m) * out[m * d + j]).sum();
-            out[i * d + j] = -known / l.at(i, i);
-        }
-    }
-    out
 }
