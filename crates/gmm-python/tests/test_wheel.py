@@ -60,10 +60,9 @@ def test_the_module_is_stripped_and_of_bounded_size():
         sections = {section.name: section["sh_size"] for section in elf.ELFFile(file).iter_sections()}
     assert ".text" in sections
     assert [name for name in sections if name.startswith((".debug", ".zdebug")) or name == ".symtab"] == []
-    # It was 67 MB in 2026, of which 49 MB were uncompressed PTX; the PTX is now smaller and compressed. The code passed 20 MB
-    # with rows beyond memory, statistics, and online fits, 21 MB with structure, regression, starts and adaptation,
-    # and 22 MB with noise and variational Bayes.
-    assert module().stat().st_size < 40e6 and sections[".text"] < 24e6
+    # 27 MB, of which 17 MB are code, as built for distribution. What the other tests use is built in less time: 41 and 24 MB.
+    most, most_code = (30e6, 19e6) if os.environ.get("GMM_WHEEL_TAG") else (44e6, 26e6)
+    assert module().stat().st_size < most and sections[".text"] < most_code
 
 
 def test_stubs_and_marker_are_there():

@@ -14,7 +14,7 @@ use super::products::CudaMultiplier;
 use super::resident::CudaResident;
 use super::rows::threads::on_threads;
 use crate::cpu::few;
-use crate::cuda::rows::reach::Wanted;
+use crate::cuda::rows::reach::LoadOptions;
 use crate::em::{EmOptions, EmRun};
 use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding, check_features};
 use crate::init::{RowDraw, WeighedRows};
@@ -76,14 +76,14 @@ impl CudaGroup {
         data: &Dataset,
         precision: Precision,
         shift: &[f64],
-        wanted: Wanted<'_>,
+        options: LoadOptions<'_>,
     ) -> Result<Box<dyn Resident>, Error> {
         check_features(data.n_features(), shift.len())?;
         let forced = ForcedPlan::from_environment()?;
         let ranges = shard_ranges(data.n_rows(), self.gpus.len());
         let starts = ranges.iter().map(|rows| rows.start).collect();
         let load = |(gpu, rows): (Arc<Gpu>, Range<usize>)| {
-            CudaResident::<T>::load(gpu, &data.part(rows), precision, shift, forced, wanted)
+            CudaResident::<T>::load(gpu, &data.part(rows), precision, shift, forced, options)
         };
         let shards = on_threads(self.gpus.iter().cloned().zip(ranges).collect(), load)?;
         let data = data.part(0..data.n_rows());
@@ -95,7 +95,7 @@ impl CudaGroup {
         data: &Dataset,
         precision: Precision,
         shift: &[f64],
-        wanted: Wanted<'_>,
+        options: LoadOptions<'_>,
     ) -> Result<Box<dyn Resident>, Error> {
         if data.measurement_errors().is_some() {
             return self.load_measured(data, precision, shift);
@@ -104,8 +104,8 @@ impl CudaGroup {
             return self.load_incomplete(data, precision, shift);
         }
         match precision {
-            Precision::F32 => self.rows::<f32>(data, precision, shift, wanted),
-            Precision::F64 => self.rows::<f64>(data, precision, shift, wanted),
+            Precision::F32 => self.rows::<f32>(data, precision, shift, options),
+            Precision::F64 => self.rows::<f64>(data, precision, shift, options),
         }
     }
 }
@@ -170,11 +170,11 @@ impl Engine for CudaGroup {
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        self.load_data(data, precision, shift, Wanted::default())
+        self.load_data(data, precision, shift, LoadOptions::default())
     }
 
     fn load_to_move(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        self.load_data(data, precision, shift, Wanted { to_move: true, reach: None })
+        self.load_data(data, precision, shift, LoadOptions { to_move: true, reach: None })
     }
 }
 

@@ -46,7 +46,7 @@ use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, R
 
 use crate::cpu::few;
 use crate::cuda::rows::original::TOGETHER;
-use crate::cuda::rows::reach::{Reach, Wanted};
+use crate::cuda::rows::reach::{LoadOptions, Reach};
 use crate::data::DeviceRows;
 use crate::described::LoopCandidate;
 use crate::engine::{DeviceInput, RowsAndReach, check_features};
@@ -201,7 +201,7 @@ impl CudaEngine {
         data: &Dataset,
         precision: Precision,
         shift: &[f64],
-        wanted: Wanted<'_>,
+        options: LoadOptions<'_>,
     ) -> Result<Box<dyn Resident>, Error> {
         check_features(data.n_features(), shift.len())?;
         if data.measurement_errors().is_some() {
@@ -212,8 +212,8 @@ impl CudaEngine {
         }
         let (gpu, forced) = (self.gpu.clone(), ForcedPlan::from_environment()?);
         Ok(match precision {
-            Precision::F32 => Box::new(CudaResident::<f32>::load(gpu, data, precision, shift, forced, wanted)?),
-            Precision::F64 => Box::new(CudaResident::<f64>::load(gpu, data, precision, shift, forced, wanted)?),
+            Precision::F32 => Box::new(CudaResident::<f32>::load(gpu, data, precision, shift, forced, options)?),
+            Precision::F64 => Box::new(CudaResident::<f64>::load(gpu, data, precision, shift, forced, options)?),
         })
     }
 }
@@ -277,11 +277,11 @@ impl Engine for CudaEngine {
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        self.load_data(data, precision, shift, Wanted::default())
+        self.load_data(data, precision, shift, LoadOptions::default())
     }
 
     fn load_to_move(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        self.load_data(data, precision, shift, Wanted { to_move: true, reach: None })
+        self.load_data(data, precision, shift, LoadOptions { to_move: true, reach: None })
     }
 
     fn load_with_reach(
@@ -297,7 +297,7 @@ impl Engine for CudaEngine {
         }
         check_features(dim.1, shift.len())?;
         let reach = Reach::about(shift);
-        let rows = self.load_data(data, precision, shift, Wanted { to_move: true, reach: Some(&reach) })?;
+        let rows = self.load_data(data, precision, shift, LoadOptions { to_move: true, reach: Some(&reach) })?;
         Ok(Some((rows, reach.found())))
     }
 }

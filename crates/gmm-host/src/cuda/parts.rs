@@ -13,7 +13,7 @@ use super::launch::plan::ForcedPlan;
 use super::number::Number;
 use super::resident::CudaResident;
 use crate::Error;
-use crate::cuda::rows::reach::Wanted;
+use crate::cuda::rows::reach::LoadOptions;
 
 /// Rows of a tile: parts begin at tiles.
 const TILE: usize = TILE_ROWS as usize;
@@ -53,10 +53,11 @@ pub(super) fn pass<T: Number>(
         rows = rows.with_weights(weights).map_err(Error::from)?;
     }
     let forced = ForcedPlan::from_environment()?;
-    let mut resident = match CudaResident::<T>::load(gpu.clone(), &rows, *precision, shift, forced, Wanted::default()) {
-        Err(Error::Memory { .. }) => return Ok(false),
-        loaded => loaded?,
-    };
+    let mut resident =
+        match CudaResident::<T>::load(gpu.clone(), &rows, *precision, shift, forced, LoadOptions::default()) {
+            Err(Error::Memory { .. }) => return Ok(false),
+            loaded => loaded?,
+        };
     if resident.rows.streamed.is_some() {
         return Ok(false);
     }

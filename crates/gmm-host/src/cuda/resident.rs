@@ -18,7 +18,7 @@ use super::rows::outputs::Outputs;
 use super::seeding::Seeding;
 use super::seeding::lloyd::Lloyd;
 use super::tune;
-use crate::cuda::rows::reach::Wanted;
+use crate::cuda::rows::reach::LoadOptions;
 use crate::em::{EmOptions, EmRun};
 use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding as Seeds, check_features};
 use crate::init::{LloydPasses, RowDraw, WeighedRows, lloyd_pass};
@@ -52,9 +52,9 @@ impl<T: Number> CudaResident<T> {
         precision: Precision,
         shift: &[f64],
         forced: ForcedPlan,
-        wanted: Wanted<'_>,
+        options: LoadOptions<'_>,
     ) -> Result<Self, Error> {
-        Rows::load(gpu, data, precision, shift, forced, wanted).map(Self::of)
+        Rows::load(gpu, data, precision, shift, forced, options).map(Self::of)
     }
 
     /// See [`Rows::from_device`].

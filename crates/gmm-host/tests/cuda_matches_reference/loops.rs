@@ -10,11 +10,14 @@ use crate::compare::{Tally, allowed, size};
 use crate::data::LoopCase;
 use crate::hand_over::Losses;
 
-/// Added to the covariances' diagonals.
-const REG_COVAR: f64 = 1e-6;
+/// What is added to the covariances' diagonals. From these starts some components of many columns get fewer rows than
+/// columns (32 rows of 160 columns). Then it is their smallest pivot, and has to exceed the rounding of sums in f32.
+fn reg_covar(case: &LoopCase) -> f64 {
+    if case.precision == Precision::F32 && case.d > 64 { 1e-3 } else { 1e-6 }
+}
 
 fn em(rows: &mut dyn Resident, case: &LoopCase, max_iter: usize) -> EmRun {
-    em_with(rows, case, max_iter, (false, REG_COVAR))
+    em_with(rows, case, max_iter, (false, reg_covar(case)))
 }
 
 fn em_with(rows: &mut dyn Resident, case: &LoopCase, max_iter: usize, (fast, reg_covar): (bool, f64)) -> EmRun {
@@ -52,7 +55,7 @@ fn check(gpu: &CudaEngine, oracle: &dyn Engine, tally: &mut Tally, case: &LoopCa
     let mut slow = oracle.load(data, Precision::F64, &at).expect("room on the host");
     let (got, want) = (em(fast.as_mut(), case, 1), em(slow.as_mut(), case, 1));
     let looped = got.on_device.is_some_and(|on| on.iterations == 1);
-    let losses = Losses::of(&case.start(), (&want.mixture, &want.empty), &at, REG_COVAR, precision);
+    let losses = Losses::of(&case.start(), (&want.mixture, &want.empty), &at, reg_covar(case), precision);
     let excused = losses.may_hand_over() || !has_a_loop(gpu, case);
     tally.expect(looped || excused, || format!("{what}: the host had to do it, and nothing was lost: {losses:?}"));
     let tolerance = allowed(precision);

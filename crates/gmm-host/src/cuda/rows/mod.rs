@@ -38,7 +38,7 @@ use crate::cuda::launch::plan::{self, ForcedPlan, Plan};
 use crate::cuda::launch::{Chunk, Launcher};
 use crate::cuda::number::Number;
 use crate::cuda::rows::borrowed::Borrowed;
-use crate::cuda::rows::reach::Wanted;
+use crate::cuda::rows::reach::LoadOptions;
 use crate::cuda::rows::sections::Sections;
 use crate::cuda::rows::source::Source;
 use crate::cuda::rows::streamed::Streamed;
@@ -80,8 +80,8 @@ pub(crate) struct Rows<T: Number> {
 }
 
 impl<T: Number> Rows<T> {
-    /// Loads a data set: `tiled_len(n, d)*size_of::<T>()` bytes on the device, and `8*n` for row weights. If they are
-    /// `wanted` to move, the rows are also kept in their original form if memory allows. If there are several sections, and not enough
+    /// Loads a data set: `tiled_len(n, d)*size_of::<T>()` bytes on the device, and `8*n` for row weights. Rows that will
+    /// be moved are also kept in their original form if memory allows. If there are several sections, and not enough
     /// memory for all and for the passes, the rows are [`streamed`].
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl<T: Number> Rows<T> {
         precision: Precision,
         shift: &[f64],
         forced: ForcedPlan,
-        wanted: Wanted<'_>,
+        options: LoadOptions<'_>,
     ) -> Result<Self, Error> {
         gpu.enter()?;
         let total_weight = data.weights().map(|_| data.total_weight());
@@ -101,8 +101,8 @@ impl<T: Number> Rows<T> {
             return Self::load_streamed(gpu, data, precision, shift, forced);
         }
         let mut rows = Self::with_room(gpu, dim, total_weight, precision, shift, forced)?;
-        if !rows.keep_source(data, wanted)? {
-            rows.upload(data, wanted)?;
+        if !rows.keep_source(data, options)? {
+            rows.upload(data, options)?;
         }
         Ok(rows)
     }
@@ -184,9 +184,9 @@ impl<T: Number> Rows<T> {
         Ok(rows)
     }
 
-    fn upload(&mut self, data: &Dataset, wanted: Wanted<'_>) -> Result<(), Error> {
+    fn upload(&mut self, data: &Dataset, options: LoadOptions<'_>) -> Result<(), Error> {
         let x = self.x.first(tiled_len(self.n as u64, self.d as u32) as usize);
-        upload::rows(&self.gpu, &self.queue, data, &self.shift, &x, wanted)?;
+        upload::rows(&self.gpu, &self.queue, data, &self.shift, &x, options)?;
         self.upload_weights(data)
     }
 
@@ -224,7 +224,7 @@ impl<T: Number> Rows<T> {
     pub(crate) fn sample_of(&self, data: &Dataset, rows: &[usize], weights: Option<&[f64]>) -> Result<Self, Error> {
         let some = Dataset::new(data.rows().select_rows(rows))?;
         let some = weights.map_or(Ok(some.clone()), |weights| some.with_weights(weights.to_vec()))?;
-        Self::load(self.gpu.clone(), &some, self.precision, &self.shift, self.forced, Wanted::default())
+        Self::load(self.gpu.clone(), &some, self.precision, &self.shift, self.forced, LoadOptions::default())
     }
 
     fn pick_from(

@@ -20,7 +20,7 @@ use crate::cuda::driver::staging::send;
 use crate::cuda::launch::Launcher;
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
-use crate::cuda::rows::reach::Wanted;
+use crate::cuda::rows::reach::LoadOptions;
 use crate::cuda::rows::source::Source;
 use crate::cuda::rows::upload;
 
@@ -81,20 +81,20 @@ fn write<A: Pod>(words: &mut [f64], numbers: &[A]) {
 
 impl<T: Number> Rows<T> {
     /// Uploads the original rows and their weights, and shifts the rows on the device. Returns false if the rows are
-    /// too large to be kept, given what they are `wanted` for, or if there is no memory for both forms.
-    pub(crate) fn keep_source(&mut self, data: &Dataset, wanted: Wanted<'_>) -> Result<bool, Error> {
+    /// too large to be kept, given `options`, or if there is no memory for both forms.
+    pub(crate) fn keep_source(&mut self, data: &Dataset, options: LoadOptions<'_>) -> Result<bool, Error> {
         let mut tried = false;
         self.run(|rows| {
             // A second call means that a launch lacked memory.
-            if std::mem::replace(&mut tried, true) { Ok(false) } else { rows.keep_source_here(data, wanted) }
+            if std::mem::replace(&mut tried, true) { Ok(false) } else { rows.keep_source_here(data, options) }
         })
     }
 
-    fn keep_source_here(&mut self, data: &Dataset, wanted: Wanted<'_>) -> Result<bool, Error> {
+    fn keep_source_here(&mut self, data: &Dataset, options: LoadOptions<'_>) -> Result<bool, Error> {
         const WHAT: &str = "the original data on the GPU";
         let (n, d, precision) = (self.n, self.d, data.rows().precision());
         let bytes = n * d * if precision == Precision::F32 { 4 } else { 8 };
-        let kept = KeepOriginal::of(bytes, wanted.to_move);
+        let kept = KeepOriginal::of(bytes, options.to_move);
         let words = d + bytes.div_ceil(8);
         let room = match kept {
             KeepOriginal::No => return Ok(false),
@@ -111,7 +111,7 @@ impl<T: Number> Rows<T> {
         if kept == KeepOriginal::Together {
             self.bring_together(data)?
         } else {
-            self.bring_in_pieces(data, wanted)?
+            self.bring_in_pieces(data, options)?
         }
         Ok(true)
     }
@@ -142,7 +142,7 @@ impl<T: Number> Rows<T> {
         self.hold()
     }
 
-    fn bring_in_pieces(&mut self, data: &Dataset, wanted: Wanted<'_>) -> Result<(), Error> {
+    fn bring_in_pieces(&mut self, data: &Dataset, options: LoadOptions<'_>) -> Result<(), Error> {
         let (n, d) = (self.n, self.d);
         let source = self.source.as_mut().expect("a buffer for the rows");
         pin(&self.gpu, &mut source.host, d)?;
@@ -155,13 +155,13 @@ impl<T: Number> Rows<T> {
             Matrix::F32(a) => {
                 let from = a.as_slice().expect("a Matrix is row-major");
                 send(gpu, queue, &mut narrow.index(..n * d), d, |piece, chunk| {
-                    upload::copy_wanted(&from[piece], chunk, wanted)
+                    upload::copy_rows(&from[piece], chunk, options)
                 })?;
             }
             Matrix::F64(a) => {
                 let from = a.as_slice().expect("a Matrix is row-major");
                 send(gpu, queue, &mut rows.index(..), d, |piece, chunk| {
-                    upload::copy_wanted(&from[piece], chunk, wanted)
+                    upload::copy_rows(&from[piece], chunk, options)
                 })?;
             }
         }

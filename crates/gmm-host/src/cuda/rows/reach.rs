@@ -7,9 +7,9 @@ use rayon::prelude::*;
 
 use crate::hold::{Real, larger, reach_of};
 
-/// What the rows are loaded for.
+/// How rows are loaded.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct LoadOptions<'a> {
     /// Whether they will be shifted to a second point.
     pub(crate) to_move: bool,
     /// Where the largest distances from the shift are noted.

@@ -14,7 +14,7 @@ use crate::cuda::driver::queue::Queue;
 use crate::cuda::driver::staging::{CHUNK_BYTES, send, send_each};
 use crate::cuda::launch::Launcher;
 use crate::cuda::number::Number;
-use crate::cuda::rows::reach::Wanted;
+use crate::cuda::rows::reach::LoadOptions;
 use crate::hold::Real;
 
 /// Rows per tile.
@@ -31,9 +31,9 @@ pub(crate) fn copy<A: Pod + Send + Sync>(from: &[A], to: &mut [A]) {
     to.par_chunks_mut(SMALL).zip(from.par_chunks(SMALL)).for_each(|(to, from)| to.copy_from_slice(from));
 }
 
-/// As [`copy`] of whole rows, with what is wanted besides.
-pub(crate) fn copy_wanted<A: Real + Pod + Send>(from: &[A], to: &mut [A], wanted: Wanted<'_>) {
-    match wanted.reach {
+/// As [`copy`] of whole rows, and notes how far they reach if `options` asks for it.
+pub(crate) fn copy_rows<A: Real + Pod + Send>(from: &[A], to: &mut [A], options: LoadOptions<'_>) {
+    match options.reach {
         Some(reach) => reach.copy(from, to),
         None => copy(from, to),
     }
@@ -54,7 +54,7 @@ pub(crate) fn rows<T: Number>(
     data: &Dataset,
     shift: &[f64],
     to: &DeviceSlice<T>,
-    wanted: Wanted<'_>,
+    options: LoadOptions<'_>,
 ) -> Result<(), Error> {
     const WHAT: &str = "a piece of the data on the GPU";
     let mut host_shift = pinned_empty::<f64>();
@@ -78,7 +78,7 @@ pub(crate) fn rows<T: Number>(
     let copied =
         unsafe { on_device.first(shift.len()).async_copy_from(&host_shift.as_slice()[..shift.len()], &queue.stream) };
     gpu.check("a copy of a shift to the device", copied)?;
-    let upload = Upload { gpu, queue, piece: &piece, shift: &on_device.first(shift.len()), to, wanted };
+    let upload = Upload { gpu, queue, piece: &piece, shift: &on_device.first(shift.len()), to, options };
     match data.rows() {
         Matrix::F32(a) => upload.send(a.as_slice().expect("a Matrix is row-major"), Precision::F32),
         Matrix::F64(a) => upload.send(a.as_slice().expect("a Matrix is row-major"), Precision::F64),
@@ -93,7 +93,7 @@ struct Upload<'a, T: Number> {
     piece: &'a Slot<f64>,
     shift: &'a DeviceSlice<f64>,
     to: &'a DeviceSlice<T>,
-    wanted: Wanted<'a>,
+    options: LoadOptions<'a>,
 }
 
 impl<T: Number> Upload<'_, T> {
@@ -112,7 +112,7 @@ impl<T: Number> Upload<'_, T> {
             let out = self.to.index(part.start..).index(..tiled_len(n, d as u32) as usize);
             Launcher { gpu, queue }.hold((n, d as u32), precision, &words, self.shift, &out)
         };
-        let fill = |part: std::ops::Range<usize>, chunk: &mut [S]| copy_wanted(&rows[part], chunk, self.wanted);
+        let fill = |part: std::ops::Range<usize>, chunk: &mut [S]| copy_rows(&rows[part], chunk, self.options);
         send_each(gpu, queue, (rows.len(), TILE * d, 8 * words.len()), fill, enqueue)
     }
 }

@@ -117,7 +117,7 @@ fn every_forced_plan_gives_the_same_answer() {
                 Precision::F64,
                 &[0.5; 18],
                 forced,
-                Wanted::default(),
+                LoadOptions::default(),
             );
             rows.unwrap().pass(&mixture).unwrap()
         };

@@ -102,7 +102,7 @@ fn iterated<T: super::super::number::Number>(
     let engine = CudaEngine::new(0).unwrap();
     let (at, forced) = (shift::of_data(data), plan::ForcedPlan::parse(text).unwrap());
     let mut rows =
-        CudaResident::<T>::load(engine.gpu.clone(), data, precision, &at, forced, Wanted::default()).unwrap();
+        CudaResident::<T>::load(engine.gpu.clone(), data, precision, &at, forced, LoadOptions::default()).unwrap();
     let mut run = || {
         let mut run = EmRun { posterior: Some(begun.clone()), ..EmRun::new(begun.mixture().clone()) };
         rows.iterate(&mut run, &em(2, precision), &mut |_, _| Ok(())).unwrap();

@@ -109,7 +109,7 @@ fn full_and_tied_mixtures_are_evaluated_on_tensor_cores_where_that_is_exact_and_
     let slow = Machine { f32_to_f64: 64, ..Machine::default() };
     for kind in [CovarianceType::Full, CovarianceType::Tied, CovarianceType::Diag] {
         let near = mixture(kind, 3, 4, 0.0);
-        // Means that are hundreds of standard deviations apart lose digits in f64, which f32 rows do not have.
+        // Means that are hundreds of standard deviations apart lose more precision in f64 than f32 rows have.
         let means = Array2::from_shape_fn((3, 4), |(c, j)| 400.0 * c as f64 + near.means()[[c, j]]);
         let wide = Mixture::new(near.weights().to_owned(), means, near.covariances().clone()).unwrap();
         let cases = [

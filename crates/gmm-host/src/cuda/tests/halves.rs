@@ -38,7 +38,8 @@ fn on_device(fake: &Fake, plan: &str, data: &Dataset, start: &Mixture, max_iter:
     let forced = plan::ForcedPlan::parse(plan).unwrap();
     let at = shift::of_data(data);
     let mut rows =
-        CudaResident::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced, Wanted::default()).unwrap();
+        CudaResident::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced, LoadOptions::default())
+            .unwrap();
     let run = em(&mut rows, start, max_iter);
     drop((rows, engine));
     fake.assert_clean("a loop");

@@ -22,11 +22,11 @@ fn pass(text: &str, data: &Dataset, start: &Mixture, precision: Precision) -> gm
     };
     match precision {
         Precision::F32 => twice(
-            &mut CudaResident::<f32>::load(engine.gpu.clone(), data, precision, &at, forced, Wanted::default())
+            &mut CudaResident::<f32>::load(engine.gpu.clone(), data, precision, &at, forced, LoadOptions::default())
                 .unwrap(),
         ),
         Precision::F64 => twice(
-            &mut CudaResident::<f64>::load(engine.gpu.clone(), data, precision, &at, forced, Wanted::default())
+            &mut CudaResident::<f64>::load(engine.gpu.clone(), data, precision, &at, forced, LoadOptions::default())
                 .unwrap(),
         ),
     }

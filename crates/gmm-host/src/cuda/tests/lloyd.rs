@@ -161,9 +161,15 @@ fn rows_that_products_cannot_tell_apart_are_left_to_differences() {
     let engine = CudaEngine::new(0).unwrap();
     for (shift, by_host) in [([1e5; 2], false), ([0.0; 2], true)] {
         let forced = plan::ForcedPlan::default();
-        let mut fast =
-            CudaResident::<f64>::load(engine.gpu.clone(), &data, Precision::F64, &shift, forced, Wanted::default())
-                .unwrap();
+        let mut fast = CudaResident::<f64>::load(
+            engine.gpu.clone(),
+            &data,
+            Precision::F64,
+            &shift,
+            forced,
+            LoadOptions::default(),
+        )
+        .unwrap();
         let mut slow = ReferenceEngine.load(&data, Precision::F64, &shift).unwrap();
         let (mut a, mut b) = (start.clone(), start.clone());
         let got = fast.lloyd(&mut a, 3, 0.0).unwrap();

@@ -71,7 +71,7 @@ fn factors_are_evaluated_where_they_are_and_agree_with_the_reference() {
         for (n, d, k) in [(17, 1_usize, 1), (300, 3, 4), (40, 21, 3), (40, 35, 3)] {
             for kind in CovarianceType::ALL {
                 let name = match kind {
-                    // The products of these 21 columns are so large that f64 would lose digits when they cancel.
+                    // The products of these 21 columns are so large that f64 would lose more than 8 bits when they cancel.
                     CovarianceType::Full | CovarianceType::Tied if d <= 32 && (d != 21 || suffix == "f32") => {
                         format!("e_step_whitened_{kind}_{}_{suffix}", d.div_ceil(8))
                     }

@@ -111,7 +111,7 @@ fn is_streamed(data: &Dataset, precision: Precision, memory: usize) -> bool {
 
 fn streamed<T: Number>(engine: &CudaEngine, data: &Dataset, precision: Precision, at: &[f64]) -> bool {
     let forced = ForcedPlan::default();
-    CudaResident::<T>::load(engine.gpu.clone(), data, precision, at, forced, Wanted { to_move: true, reach: None })
+    CudaResident::<T>::load(engine.gpu.clone(), data, precision, at, forced, LoadOptions { to_move: true, reach: None })
         .unwrap()
         .rows
         .streamed
@@ -125,7 +125,8 @@ fn iterated(data: &Dataset, plan: &str, memory: usize) -> crate::EmRun {
     let engine = CudaEngine::new(0).unwrap();
     let (at, forced) = (crate::shift::of_data(data), ForcedPlan::parse(plan).unwrap());
     let mut rows =
-        CudaResident::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced, Wanted::default()).unwrap();
+        CudaResident::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced, LoadOptions::default())
+            .unwrap();
     assert_eq!(rows.rows.streamed.is_some(), memory < AMPLE, "{plan}");
     let kind = if plan.contains("split") { CovarianceType::Full } else { CovarianceType::Spherical };
     let options = crate::EmOptions {

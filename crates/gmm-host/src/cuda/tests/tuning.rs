@@ -31,7 +31,8 @@ fn forced(data: &Dataset, kind: CovarianceType, plan: &str) -> Mixture {
     let engine = CudaEngine::new(0).unwrap();
     let (at, forced) = (crate::shift::of_data(data), ForcedPlan::parse(plan).unwrap());
     let mut rows =
-        CudaResident::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced, Wanted::default()).unwrap();
+        CudaResident::<f32>::load(engine.gpu.clone(), data, Precision::F32, &at, forced, LoadOptions::default())
+            .unwrap();
     let options = crate::EmOptions {
         tol: 0.0,
         max_iter: 2,

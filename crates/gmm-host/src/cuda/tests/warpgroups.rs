@@ -33,7 +33,7 @@ fn loaded(plan: &str, data: &Dataset) -> Result<CudaResident<f32>, Error> {
         Precision::F32,
         &shift::of_data(data),
         forced,
-        Wanted::default(),
+        LoadOptions::default(),
     )
 }
 
