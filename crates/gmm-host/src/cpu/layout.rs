@@ -9,7 +9,8 @@ use std::ops::Range;
 use gmm_model::{Dataset, Matrix, Precision};
 use rayon::prelude::*;
 
-use super::simd::Real;
+use super::fill::{Fill, rounded};
+use super::simd::{Dispatch, Machine, Real, Words};
 use crate::{Error, memory};
 
 /// Rows per block. A column is 2 KiB in f64, so a block of 30 columns fits into the L2 cache.
@@ -87,14 +88,19 @@ impl<T: Real> Layout<T> {
     /// Copies a data set in one pass, which needs `n*d*size_of::<T>()` bytes plus a sixteenth, rounded up to whole
     /// blocks; or keeps a reference to its rows if that is more than `most_copied` bytes, or if the data set asks for
     /// it.
-    pub(crate) fn new(data: &Dataset, shift: &[f64], most_copied: u128) -> Result<Self, Error> {
+    pub(crate) fn new(machine: Machine, data: &Dataset, shift: &[f64], most_copied: u128) -> Result<Self, Error>
+    where
+        T: Dispatch,
+    {
         let (n, d) = (data.n_rows(), shift.len());
         if ((n * d * size_of::<T>()) as u128 > most_copied || data.is_kept_in_place())
             && let Some(rows) = data.rows().cheap_clone()
         {
             return Self::with_cells(n, shift, data.weights(), Cells::Given(rows, T::PRECISION));
         }
-        Self::filled(n, shift, data.weights(), |out, rows| fill_from(out, data.rows(), rows, shift, T::PRECISION))
+        Self::filled(n, shift, data.weights(), |out, rows| {
+            T::dispatch(machine, Fill { out, from: data.rows(), rows, shift, precision: T::PRECISION });
+        })
     }
 
     /// Copies the given rows, with new weights.
@@ -195,7 +201,8 @@ impl<T: Real> Layout<T> {
 
     /// The columns of one block: `d` times `STRIDE` values, of which the first `BLOCK` are rows. `buffer` is a
     /// [`block_buffer`](Self::block_buffer) of this layout.
-    pub(crate) fn block<'a>(&'a self, block: usize, buffer: &'a mut Buffer<T>) -> &'a [T] {
+    #[inline(always)]
+    pub(crate) fn block<'a, W: Words<T>>(&'a self, w: W, block: usize, buffer: &'a mut Buffer<T>) -> &'a [T] {
         match &self.cells {
             Cells::Copied(cells) => &cells[block * self.d * STRIDE..][..self.d * STRIDE],
             Cells::Given(rows, precision) => {
@@ -203,7 +210,7 @@ impl<T: Real> Layout<T> {
                 if range.len() < BLOCK {
                     buffer.fill(T::ZERO);
                 }
-                fill_from(buffer, rows, range, &self.shift, *precision);
+                w.apart(Fill { out: buffer, from: rows, rows: range, shift: &self.shift, precision: *precision });
                 buffer
             }
         }
@@ -242,56 +249,6 @@ impl<T: Real> Layout<T> {
             Some(all) => &all[block * BLOCK..][..BLOCK],
             None if block + 1 == self.blocks() => &self.last,
             None => &self.ones,
-        }
-    }
-}
-
-/// Rounds to `precision`, then to `T`, which is no narrower.
-fn rounded<T: Real>(value: f64, precision: Precision) -> T {
-    match precision {
-        Precision::F32 => T::of(f64::from(value as f32)),
-        Precision::F64 => T::of(value),
-    }
-}
-
-/// Fills the columns of a block from its rows.
-fn fill_from<T: Real>(out: &mut [T], from: &Matrix, rows: Range<usize>, shift: &[f64], precision: Precision) {
-    let d = shift.len();
-    let values = rows.start * d..rows.end * d;
-    match from {
-        Matrix::F32(a) => fill(out, &a.as_slice().expect("row-major")[values], shift, precision),
-        Matrix::F64(a) => fill(out, &a.as_slice().expect("row-major")[values], shift, precision),
-    }
-}
-
-/// Transposes rows into columns and subtracts the shift; the difference is computed in f64 and rounded once.
-fn fill<S: Copy + Into<f64>, T: Real>(out: &mut [T], rows: &[S], shift: &[f64], precision: Precision) {
-    if precision == T::PRECISION {
-        fill_by(out, rows, shift, T::of);
-    } else {
-        fill_by(out, rows, shift, |value| rounded(value, precision));
-    }
-}
-
-/// Number of rows that are transposed together: their loads and conversions overlap.
-const SIDE_BY_SIDE: usize = 8;
-
-#[inline(always)]
-fn fill_by<S: Copy + Into<f64>, T: Real>(out: &mut [T], rows: &[S], shift: &[f64], round: impl Fn(f64) -> T) {
-    let d = shift.len();
-    let some = rows.chunks_exact(SIDE_BY_SIDE * d);
-    let (rest, first) = (some.remainder(), rows.len() / d / SIDE_BY_SIDE * SIDE_BY_SIDE);
-    for (at, values) in some.enumerate() {
-        for (column, &s) in shift.iter().enumerate() {
-            let out = &mut out[column * STRIDE + at * SIDE_BY_SIDE..][..SIDE_BY_SIDE];
-            for (row, slot) in out.iter_mut().enumerate() {
-                *slot = round(values[row * d + column].into() - s);
-            }
-        }
-    }
-    for (row, values) in rest.chunks_exact(d).enumerate() {
-        for (column, (&v, &s)) in values.iter().zip(shift).enumerate() {
-            out[column * STRIDE + first + row] = round(v.into() - s);
         }
     }
 }

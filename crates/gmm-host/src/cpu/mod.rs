@@ -9,6 +9,7 @@
 
 mod e_step;
 pub(crate) mod few;
+mod fill;
 mod layout;
 pub(crate) mod math;
 mod mixing;
@@ -130,7 +131,7 @@ impl CpuEngine {
         if data.parts().nth(1).is_some() {
             return Ok(Box::new(PartedRows::<T>::new(self, data, shift)?));
         }
-        let make = || Layout::<T>::new(data, shift, self.most_copied);
+        let make = || Layout::<T>::new(self.machine, data, shift, self.most_copied);
         let layout = layout::make(&self.pool, data.rows().dim(), make)?;
         Ok(Box::new(CpuRows::new(layout, Passes::new(self.machine, self.pool.clone()))))
     }

@@ -41,7 +41,7 @@ impl<T: Dispatch> PartedRows<T> {
         let most_copied = if bytes > engine.most_copied { 0 } else { u128::MAX };
         let passes = |machine: Machine| Passes::new(machine, engine.pool.clone());
         let part = |rows: Range<usize>| {
-            let layout = engine.pool.install(|| Layout::new(&data.part(rows), shift, most_copied))?;
+            let layout = engine.pool.install(|| Layout::new(engine.machine, &data.part(rows), shift, most_copied))?;
             Ok::<_, Error>(CpuRows::new(layout, passes(engine.machine)))
         };
         Ok(Self {

@@ -34,8 +34,9 @@ impl<T: Dispatch> Scorer for CpuScorer<T> {
         crate::Data::from(data).require_exact("an evaluation by a scorer")?;
         // After a panic the workspace is sized anew.
         let mut passes = self.passes.lock().unwrap_or_else(PoisonError::into_inner);
+        let machine = passes.machine();
         // The workspace has no buffer for blocks that were not copied.
-        let layout = passes.make_layout(data.rows().dim(), || Layout::new(data, &self.shift, u128::MAX))?;
+        let layout = passes.make_layout(data.rows().dim(), || Layout::new(machine, data, &self.shift, u128::MAX))?;
         passes.evaluate(&layout, &self.terms, want)
     }
 }

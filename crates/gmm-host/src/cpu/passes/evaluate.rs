@@ -63,7 +63,8 @@ impl<T: Real> Kernel<T> for Evaluate<'_, T> {
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) -> (f64, f64) {
         let Self { layout, terms, block, out, work } = self;
-        let (x, weights, rows) = (layout.block(block, &mut work.block), layout.weights(block), layout.rows_in(block));
+        let (x, weights, rows) =
+            (layout.block(w, block, &mut work.block), layout.weights(block), layout.rows_in(block));
         let wide = padded::<T, W>(rows);
         // Responsibilities do not include the row weights; those of rows past the data are computed and ignored.
         let ones = [T::ONE; BLOCK];

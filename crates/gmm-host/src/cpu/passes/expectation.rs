@@ -98,7 +98,7 @@ impl<T: Real> Kernel<T> for Expectation<'_, T> {
         let work = &mut share.workspace;
         for block in share.blocks.clone() {
             let (x, weights, rows) =
-                (layout.block(block, &mut work.block), layout.weights(block), layout.rows_in(block));
+                (layout.block(w, block, &mut work.block), layout.weights(block), layout.rows_in(block));
             let wide = padded::<T, W>(rows);
             w.apart(Responsibilities {
                 terms,

@@ -48,7 +48,7 @@ impl<T: Real> Kernel<T> for Given<'_, T> {
         let floors = vec![T::ZERO; k];
         for block in share.blocks.clone() {
             let (x, weights, rows) =
-                (layout.block(block, &mut work.block), layout.weights(block), layout.rows_in(block));
+                (layout.block(w, block, &mut work.block), layout.weights(block), layout.rows_in(block));
             let given = &mut work.given[..rows * k];
             fill(block * BLOCK, given);
             work.joint.fill(T::ZERO);

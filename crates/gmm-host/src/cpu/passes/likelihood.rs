@@ -71,7 +71,7 @@ impl<T: Real> Kernel<T> for Likelihoods<'_, T> {
         work.likelihoods.resize(sets.len(), 0.0);
         for block in blocks {
             let (x, weights, rows) =
-                (layout.block(block, &mut work.block), layout.weights(block), layout.rows_in(block));
+                (layout.block(w, block, &mut work.block), layout.weights(block), layout.rows_in(block));
             let wide = padded::<T, W>(rows);
             // The block stays in the L2 cache while the sets are evaluated.
             for (terms, sum) in sets.iter().zip(&mut work.likelihoods) {

@@ -85,7 +85,7 @@ impl<T: Real> Kernel<T> for Nearest<'_, T> {
         let floors = vec![T::ZERO; k];
         for block in share.blocks.clone() {
             let (x, weights, rows) =
-                (layout.block(block, &mut work.block), layout.weights(block), layout.rows_in(block));
+                (layout.block(w, block, &mut work.block), layout.weights(block), layout.rows_in(block));
             let wide = padded::<T, W>(rows);
             distances(w, centres, d, x, wide, &mut work.joint);
             let (labels, best) = (&mut work.labels[..rows], &mut work.top[..rows]);
@@ -135,7 +135,7 @@ impl<T: Real> Kernel<T> for Minimum<'_, T> {
     fn run<W: Words<T>>(self, w: W) -> f64 {
         let Self { layout, block, buffer, centre, near } = self;
         let mut found = [T::ZERO; STRIDE];
-        distances(w, centre, layout.d, layout.block(block, buffer), padded::<T, W>(near.len()), &mut found);
+        distances(w, centre, layout.d, layout.block(w, block, buffer), padded::<T, W>(near.len()), &mut found);
         let mut sum = 0.0;
         for ((near, distance), &weight) in near.iter_mut().zip(found).zip(layout.weights(block)) {
             *near = near.min(distance.to_f64());
@@ -162,7 +162,7 @@ impl<T: Real> Kernel<T> for CandidateCosts<'_, T> {
     fn run<W: Words<T>>(self, w: W) {
         let Self { layout, block, buffer, candidates, near, out } = self;
         let d = layout.d;
-        let (x, weights, rows) = (layout.block(block, buffer), layout.weights(block), padded::<T, W>(near.len()));
+        let (x, weights, rows) = (layout.block(w, block, buffer), layout.weights(block), padded::<T, W>(near.len()));
         let mut found = [T::ZERO; SIDE_BY_SIDE * STRIDE];
         for (some, out) in candidates.chunks(SIDE_BY_SIDE * d).zip(out.chunks_mut(SIDE_BY_SIDE)) {
             distances(w, some, d, x, rows, &mut found);

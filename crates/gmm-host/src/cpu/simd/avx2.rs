@@ -123,6 +123,12 @@ impl Words<f64> for Avx2 {
         call!(_mm256_castsi256_pd(call!(_mm256_slli_epi64::<52>(call!(_mm256_castpd_si256(a))))))
     }
     #[inline(always)]
+    fn zip(self, a: __m256d, b: __m256d) -> (__m256d, __m256d) {
+        // Within each half; then the halves are put in order.
+        let (low, high) = (call!(_mm256_unpacklo_pd(a, b)), call!(_mm256_unpackhi_pd(a, b)));
+        (call!(_mm256_permute2f128_pd::<0x20>(low, high)), call!(_mm256_permute2f128_pd::<0x31>(low, high)))
+    }
+    #[inline(always)]
     fn split(self, a: __m256d) -> (__m256d, __m256d) {
         let bits = call!(_mm256_castpd_si256(a));
         // The biased exponent in the low bits of 2^52; the subtraction below removes both 2^52 and the bias.
@@ -185,6 +191,12 @@ impl Words<f32> for Avx2 {
     #[inline(always)]
     fn shift_to_exponent(self, a: __m256) -> __m256 {
         call!(_mm256_castsi256_ps(call!(_mm256_slli_epi32::<23>(call!(_mm256_castps_si256(a))))))
+    }
+    #[inline(always)]
+    fn zip(self, a: __m256, b: __m256) -> (__m256, __m256) {
+        // Within each half; then the halves are put in order.
+        let (low, high) = (call!(_mm256_unpacklo_ps(a, b)), call!(_mm256_unpackhi_ps(a, b)));
+        (call!(_mm256_permute2f128_ps::<0x20>(low, high)), call!(_mm256_permute2f128_ps::<0x31>(low, high)))
     }
     #[inline(always)]
     fn split(self, a: __m256) -> (__m256, __m256) {

@@ -99,6 +99,12 @@ impl Words<f64> for Avx512 {
         call!(_mm512_castsi512_pd(call!(_mm512_slli_epi64::<52>(call!(_mm512_castpd_si512(a))))))
     }
     #[inline(always)]
+    fn zip(self, a: __m512d, b: __m512d) -> (__m512d, __m512d) {
+        let low = call!(_mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11));
+        let high = call!(_mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15));
+        (call!(_mm512_permutex2var_pd(a, low, b)), call!(_mm512_permutex2var_pd(a, high, b)))
+    }
+    #[inline(always)]
     fn split(self, a: __m512d) -> (__m512d, __m512d) {
         (call!(_mm512_getexp_pd(a)), call!(_mm512_getmant_pd::<_MM_MANT_NORM_1_2, _MM_MANT_SIGN_SRC>(a)))
     }
@@ -190,6 +196,12 @@ impl Words<f32> for Avx512 {
     #[inline(always)]
     fn shift_to_exponent(self, a: __m512) -> __m512 {
         call!(_mm512_castsi512_ps(call!(_mm512_slli_epi32::<23>(call!(_mm512_castps_si512(a))))))
+    }
+    #[inline(always)]
+    fn zip(self, a: __m512, b: __m512) -> (__m512, __m512) {
+        let low = call!(_mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
+        let high = call!(_mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31));
+        (call!(_mm512_permutex2var_ps(a, low, b)), call!(_mm512_permutex2var_ps(a, high, b)))
     }
     #[inline(always)]
     fn split(self, a: __m512) -> (__m512, __m512) {

@@ -181,6 +181,8 @@ pub(crate) trait Words<T: Real>: Copy + Send + Sync {
     fn lt_bits(self, a: Self::V, b: Self::V) -> u32;
     /// Shifts the bits left by the width of the mantissa, so that the low bits become the exponent.
     fn shift_to_exponent(self, a: Self::V) -> Self::V;
+    /// The lanes of both in turns: `a0 b0 a1 b1 ..`, in two vectors.
+    fn zip(self, a: Self::V, b: Self::V) -> (Self::V, Self::V);
     /// Splits a positive normal number into an exponent and a significand in [1, 2).
     fn split(self, a: Self::V) -> (Self::V, Self::V);
     /// Runs `kernel` in a separate function: code shared by several callers is then compiled once instead of inlined

@@ -85,6 +85,11 @@ macro_rules! portable {
                 a.map(|v| $t::from_bits(v.to_bits() << $mantissa))
             }
             #[inline(always)]
+            fn zip(self, a: Self::V, b: Self::V) -> (Self::V, Self::V) {
+                let at = |i: usize| if i % 2 == 0 { a[i / 2] } else { b[i / 2] };
+                (std::array::from_fn(at), std::array::from_fn(|i| at($lanes + i)))
+            }
+            #[inline(always)]
             fn split(self, a: Self::V) -> (Self::V, Self::V) {
                 let exponent = a.map(|v| ((v.to_bits() >> $mantissa) as i32 - $bias) as $t);
                 let one = ($bias as $bits) << $mantissa;

@@ -25,8 +25,8 @@ pub(super) struct Columns<T> {
 }
 
 impl<T: Dispatch> Columns<T> {
-    pub(super) fn new(data: &Dataset, background: &TopBackground<T>) -> Result<Self, Error> {
-        let layout = Layout::new(data, &background.shift, u128::MAX)?;
+    pub(super) fn new(machine: Machine, data: &Dataset, background: &TopBackground<T>) -> Result<Self, Error> {
+        let layout = Layout::new(machine, data, &background.shift, u128::MAX)?;
         let joint = Buffer::zeroed(background.terms.k * STRIDE);
         let scratch = Buffer::zeroed(2 * background.terms.d * STRIDE);
         Ok(Self { layout, block: None, joint, scratch })
@@ -39,8 +39,8 @@ impl<T: Dispatch> Columns<T> {
         for (row, out) in rows.zip(out.chunks_exact_mut(pitch(terms.k))) {
             if *block != Some(row / BLOCK) {
                 *block = Some(row / BLOCK);
-                let (x, rows) = (layout.block(row / BLOCK, &mut buffer), layout.rows_in(row / BLOCK));
-                T::dispatch(machine, ByColumns { terms, x, rows, joint, scratch });
+                let block = row / BLOCK;
+                T::dispatch(machine, ByColumns { terms, layout, block, buffer: &mut buffer, joint, scratch });
             }
             out.fill(T::of(f64::NEG_INFINITY));
             out.iter_mut().zip(joint[row % BLOCK..].iter().step_by(STRIDE)).take(terms.k).for_each(|(to, v)| *to = *v);
@@ -51,8 +51,9 @@ impl<T: Dispatch> Columns<T> {
 /// The log joint densities of a block by columns, `(k, STRIDE)`.
 struct ByColumns<'a, T> {
     terms: &'a Terms<T>,
-    x: &'a [T],
-    rows: usize,
+    layout: &'a Layout<T>,
+    block: usize,
+    buffer: &'a mut Buffer<T>,
     joint: &'a mut [T],
     scratch: &'a mut [T],
 }
@@ -62,7 +63,8 @@ impl<T: Real> Kernel<T> for ByColumns<'_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
-        let Self { terms, x, rows, joint, scratch } = self;
+        let Self { terms, layout, block, buffer, joint, scratch } = self;
+        let (x, rows) = (layout.block(w, block, buffer), layout.rows_in(block));
         log_joint_of_rows(w, terms, x, padded::<T, W>(rows), joint, &mut [], scratch);
     }
 }

@@ -89,7 +89,7 @@ impl<T: Dispatch> TopRows<T> {
         let mut values = Vec::with_capacity(n * count.next_multiple_of(LANES));
         let mut columns = match background.panels {
             Some(_) => None,
-            None => Some(Columns::new(data, background)?),
+            None => Some(Columns::new(machine, data, background)?),
         };
         for first in (0..n).step_by(most) {
             let here = most.min(n - first);
