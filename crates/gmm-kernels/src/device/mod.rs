@@ -66,7 +66,7 @@ pub mod thread {
 
 /// Warp-wide primitives: all 32 lanes must call them together.
 pub mod warp {
-    pub use super::machine::{any, shuffle_idx_u32, shuffle_xor_u32, sync_warp};
+    pub use super::machine::{any, ballot, shuffle_idx_u32, shuffle_xor_u32, sync_warp};
 
     /// Index of this thread within its warp.
     #[inline(always)]

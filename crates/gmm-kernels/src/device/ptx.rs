@@ -61,6 +61,8 @@ unsafe extern "C" {
     fn bar_warp_sync(lanes: u32);
     #[link_name = "llvm.nvvm.vote.any.sync"]
     fn vote_any(lanes: u32, value: bool) -> bool;
+    #[link_name = "llvm.nvvm.vote.ballot.sync"]
+    fn vote_ballot(lanes: u32, value: bool) -> u32;
 }
 
 /// Lane mask for all lanes, and the shuffle segment that spans the whole warp.
@@ -93,6 +95,13 @@ pub fn shuffle_idx_u32(value: u32, lane: u32) -> u32 {
 pub fn any(value: bool) -> bool {
     // SAFETY: kernels reach it with all lanes, as `sync_warp`.
     unsafe { vote_any(ALL, value) }
+}
+
+/// One bit per lane, the first lane lowest: whether its `value` is true.
+#[inline(always)]
+pub fn ballot(value: bool) -> u32 {
+    // SAFETY: kernels reach it with all lanes, as `sync_warp`.
+    unsafe { vote_ballot(ALL, value) }
 }
 
 macro_rules! arithmetic {

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from gmm_rs import _core, _numbers, _rules
 from gmm_rs._gpu import Output, to_host
-from gmm_rs._inputs import contiguous, converted, like, output, rows
+from gmm_rs._inputs import all_like, contiguous, converted, like, output, rows
 from gmm_rs._place import place
 from gmm_rs._progress import Progress
 from gmm_rs.exceptions import DataError, DataWarning, NumericalError, ParameterError
@@ -333,8 +333,8 @@ def forget(model):
 
 def as_given(model, X):
     """Move the attributes of the mixture to the array library and device of `X` if scikit-learn would."""
-    for name in _ARRAYS:
-        setattr(model, name, like(X, getattr(model, name)))
+    for name, array in zip(_ARRAYS, all_like(X, [getattr(model, name) for name in _ARRAYS])):
+        setattr(model, name, array)
 
 
 def _warn(found, *, converged):

@@ -231,6 +231,17 @@ def like(X, found):
     return namespace.asarray(found, device=device)
 
 
+def all_like(X, found):
+    """As :func:`like` for several arrays of one dtype: they are views of one array, so that one copy goes to the device."""
+    if not _dispatches() or not _is_foreign(X):
+        return found
+    namespace, _, device = get_namespace_and_device(X)
+    flat = namespace.asarray(np.concatenate([array.ravel() for array in found]), device=device)
+    ends = np.cumsum([array.size for array in found]).tolist()
+    parts = [flat[end - array.size : end] for array, end in zip(found, ends)]
+    return [namespace.reshape(part, array.shape) for part, array in zip(parts, found)]
+
+
 def output(X, rows, shape, dtype):
     """A new array for results of `rows` that stay on the GPU, in the library and on the device of `X`; else None.
 

@@ -14,13 +14,12 @@ use cust::event::Event;
 use cust::memory::{DeviceBuffer, LockedBuffer};
 use cust::stream::Stream;
 
-/// Longer blocks are as long as asked for, and freed at once: work on that much data takes longer than the driver's
-/// allocation.
+/// Longer blocks are as long as asked for.
 const MOST_BLOCK: usize = 64 << 20;
 
 /// Most idle bytes of device memory: this share of all of it, within these bounds.
-const SHARE: usize = 256;
-const BOUNDS: (usize, usize) = (64 << 20, 256 << 20);
+const SHARE: usize = 64;
+const BOUNDS: (usize, usize) = (64 << 20, 2 << 30);
 
 /// Most idle bytes of pinned memory: less of it is needed, and all programs share it.
 const MOST_PINNED: usize = 16 << 20;
@@ -54,8 +53,8 @@ impl<B> Shelf<B> {
     }
 
     fn put(&mut self, bytes: usize, block: B) {
-        // Of a quarter at most, so that one block does not replace all others.
-        if bytes > self.most / 4 {
+        // Of half at most, so that one block does not replace all others.
+        if bytes > self.most / 2 {
             return;
         }
         self.blocks.push((bytes, block));

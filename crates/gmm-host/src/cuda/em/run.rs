@@ -20,8 +20,9 @@ use crate::cuda::rows::threads::on_threads;
 use crate::cuda::shape::Shape;
 use crate::em::{EmOptions, EmRun, OnDevice};
 
-/// Target time between polls, in seconds: short enough to react to an interrupt and to move a progress bar.
-const BETWEEN_POLLS: f64 = 0.03;
+/// Target time between polls, in seconds: short enough to react to an interrupt and to move a progress bar, and long
+/// against the 0.2 ms for which a poll leaves the device idle.
+const BETWEEN_POLLS: f64 = 0.1;
 
 /// Most iterations between polls.
 const MOST_BETWEEN_POLLS: f64 = 64.0;

@@ -8,7 +8,7 @@ use gmm_kernels::layout::{packed_len, tiles};
 use gmm_kernels::seeding::lloyd::assign::{self, Assign};
 use gmm_kernels::seeding::lloyd::centres::{MoveCentres, SEEN, Settle, lloyd_move, lloyd_settle};
 use gmm_kernels::seeding::lloyd::end::{EndOfPass, MOST_CENTRES, MOST_NUMBERS, lloyd_end, waits};
-use gmm_kernels::seeding::lloyd::products::{HardProducts, MOST_CENTRES as MOST_OF_RANGE, hard_products, pieces};
+use gmm_kernels::seeding::lloyd::products::{HardProducts, hard_products, pieces};
 use gmm_kernels::seeding::lloyd::sums::{HardSums, hard_sums};
 use gmm_kernels::seeding::lloyd::{CentreLayout, SumSplits, labels_len};
 
@@ -196,8 +196,7 @@ impl Launcher<'_> {
         at_least(&b.labels, labels_len(rows.n), "labels");
         at_least(&b.centres, u64::from(shape.k) * u64::from(shape.d), "centres");
         at_least(&b.partials, u64::from(cut.splits) * len, "partial products");
-        let is_range = cut.range > 0 && cut.range <= MOST_OF_RANGE;
-        assert!(is_range && (!cut.tied || cut.range >= shape.k), "centres of a block");
+        assert!(cut.range > 0 && (!cut.tied || cut.range >= shape.k), "centres of a block");
         let a = HardProducts::<T> {
             x: pointer(&rows.x),
             row_weights: or_null(rows.row_weights.as_ref()),

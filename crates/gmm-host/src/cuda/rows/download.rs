@@ -85,10 +85,10 @@ impl DeviceData {
     /// [`Error::Device`].
     pub(crate) fn pick(&self, rows: &[usize]) -> Result<Array2<f64>, Error> {
         let place = |row: usize| self.present.as_ref().map_or(row, |present| present[row]);
-        let blocks = rows.iter().map(|&row| Block { first: place(row), pitch: 1, height: 1, width: 1 });
-        let picked = self.blocks(&blocks.collect::<Vec<_>>())?;
-        Ok(ndarray::concatenate(Axis(0), &picked.iter().map(|row| row.view()).collect::<Vec<_>>())
-            .expect("d columns each"))
+        let blocks: Vec<Block> =
+            rows.iter().map(|&row| Block { first: place(row), pitch: 1, height: 1, width: 1 }).collect();
+        let picks: Vec<(usize, usize)> = (0..rows.len()).map(|block| (block, 0)).collect();
+        self.of_blocks(&blocks, &picks)
     }
 
     /// Copies rows in ascending order to the host, `(rows.len(), d)`. There are at most a thousand, and a copy for each
@@ -100,23 +100,23 @@ impl DeviceData {
         let row_bytes = self.rows.d * self.rows.number_bytes();
         let placed = self.present.as_ref().map(|present| rows.iter().map(|&row| present[row]).collect::<Vec<_>>());
         let (blocks, picks) = blocks_of(placed.as_deref().unwrap_or(rows), self.rows.n, row_bytes);
-        let found = self.blocks(&blocks)?;
-        let mut out = Array2::zeros((rows.len(), self.rows.d));
-        for (mut row, (block, at)) in out.outer_iter_mut().zip(picks) {
-            row.assign(&found[block].row(at));
-        }
-        Ok(out)
+        self.of_blocks(&blocks, &picks)
     }
 
-    /// Copies each block's rows, `(height*width, d)`.
-    fn blocks(&self, blocks: &[Block]) -> Result<Vec<Array2<f64>>, Error> {
+    /// Copies blocks of rows to the host, and returns some of their rows, each given by its block and its place there,
+    /// `(picks.len(), d)`.
+    fn of_blocks(&self, blocks: &[Block], picks: &[(usize, usize)]) -> Result<Array2<f64>, Error> {
         match self.rows.precision {
-            Precision::F32 => self.blocks_of_numbers::<f32>(blocks),
-            Precision::F64 => self.blocks_of_numbers::<f64>(blocks),
+            Precision::F32 => self.of_blocks_of::<f32>(blocks, picks),
+            Precision::F64 => self.of_blocks_of::<f64>(blocks, picks),
         }
     }
 
-    fn blocks_of_numbers<A: DeviceCopy + Pod + Into<f64>>(&self, blocks: &[Block]) -> Result<Vec<Array2<f64>>, Error> {
+    fn of_blocks_of<A: DeviceCopy + Pod + Into<f64>>(
+        &self,
+        blocks: &[Block],
+        picks: &[(usize, usize)],
+    ) -> Result<Array2<f64>, Error> {
         let (gpu, d) = (&self.gpu, self.rows.d);
         gpu.enter()?;
         let queue = Queue::new(gpu)?;
@@ -158,16 +158,15 @@ impl DeviceData {
             queue.recover();
             return Err(error);
         }
-        let mut numbers = cast_slice::<u64, A>(host.as_slice());
-        Ok(blocks
-            .iter()
-            .map(|block| {
-                let (these, rest) = numbers.split_at(block.rows() * d);
-                numbers = rest;
-                let values = these.iter().map(|&v| v.into()).collect();
-                Array2::from_shape_vec((block.rows(), d), values).expect("as many as copied")
-            })
-            .collect())
+        let numbers = cast_slice::<u64, A>(host.as_slice());
+        let starts: Vec<usize> =
+            blocks.iter().scan(0, |next, block| Some(std::mem::replace(next, *next + block.rows() * d))).collect();
+        let mut out = Array2::zeros((picks.len(), d));
+        for (mut row, &(block, at)) in out.outer_iter_mut().zip(picks) {
+            let from = &numbers[starts[block] + at * d..];
+            row.iter_mut().zip(from).for_each(|(to, &v)| *to = v.into());
+        }
+        Ok(out)
     }
 
     /// Copies some rows to the host, converted exactly to f64.

@@ -36,7 +36,7 @@ pub(super) struct Block {
     /// Number of `sync_warp`s passed, per warp.
     pub(super) warp_epochs: Vec<Cell<u32>>,
     /// Each thread's operands of a warp-wide primitive, twice: a fast lane may already be at the next one.
-    pub(super) slots: Vec<Cell<[[u64; 12]; 2]>>,
+    pub(super) slots: Vec<[[Cell<u64>; 12]; 2]>,
 }
 
 pub(super) struct Thread<'a> {
@@ -152,7 +152,7 @@ fn run_block(
         shared: SharedMemory::poisoned(bytes),
         epoch: Cell::new(0),
         warp_epochs: (0..shape.threads / WARP).map(|_| Cell::new(0)).collect(),
-        slots: (0..shape.threads).map(|_| Cell::new([[0; 12]; 2])).collect(),
+        slots: (0..shape.threads).map(|_| Default::default()).collect(),
     };
     let threads: Vec<Thread<'_>> = (0..shape.threads)
         .map(|index| Thread {

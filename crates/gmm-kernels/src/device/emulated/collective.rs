@@ -12,10 +12,8 @@ struct CollectiveInput {
 fn bring(word: &'static str, numbers: &[u64]) -> CollectiveInput {
     let thread = me();
     let turn = thread.turn.get();
-    let slot = &thread.block.slots[thread.index as usize];
-    let mut both = slot.get();
-    both[turn][..numbers.len()].copy_from_slice(numbers);
-    slot.set(both);
+    let slots = &thread.block.slots[thread.index as usize][turn];
+    slots[..numbers.len()].iter().zip(numbers).for_each(|(slot, number)| slot.set(*number));
     thread.stop(Stop::Warp(word));
     thread.turn.set(1 - turn);
     CollectiveInput { thread, turn }
@@ -28,7 +26,7 @@ impl CollectiveInput {
 
     fn get(&self, lane: u32, i: u32) -> u64 {
         let thread = self.thread.index / WARP * WARP + lane % WARP;
-        self.thread.block.slots[thread as usize].get()[self.turn][i as usize]
+        self.thread.block.slots[thread as usize][self.turn][i as usize].get()
     }
 
     fn f64(&self, lane: u32, i: u32) -> f64 {
@@ -57,6 +55,12 @@ pub fn shuffle_idx_u32(value: u32, lane: u32) -> u32 {
 pub fn any(value: bool) -> bool {
     let all = bring("any", &[value.into()]);
     (0..WARP).any(|lane| all.get(lane, 0) != 0)
+}
+
+/// One bit per lane, the first lane lowest: whether its `value` is true.
+pub fn ballot(value: bool) -> u32 {
+    let all = bring("ballot", &[value.into()]);
+    (0..WARP).map(|lane| (all.get(lane, 0) as u32) << lane).sum()
 }
 
 /// `Σ_k A(row, k)·B(k, column)` for this lane's entries of `D`, two in each group of eight rows.

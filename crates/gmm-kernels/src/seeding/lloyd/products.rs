@@ -1,10 +1,11 @@
 //! Products of clusters: Σ w z zᵀ of each cluster, with z = x − centre, in `n*d²/2` multiply-adds whatever the number of
 //! centres.
 //!
-//! A block has a 16×16 piece of the products, a range of centres and a part of the rows, tile by tile. It sorts a tile's
-//! rows by centre: a thread counts how many of the 128 labels come before its own. Rows of one centre then follow one
-//! another, and one warp adds them all: each lane eight products in registers, which it adds to the centre's sums in shared
-//! memory. Everything is computed in `f64`, in the order of the rows.
+//! A block has a 16×16 piece of the products, a range of centres and a part of the rows, tile by tile. It counts a tile's rows
+//! of each centre, which says where each row stands among the rows sorted by centre, and stages them in that order. So one warp
+//! adds all rows of a centre: each lane eight products in registers, which it adds to the centre's sums in shared memory.
+//! Everything is computed in `f64`, in the order of the rows. The rows are read before they are sorted, so that this takes
+//! place while they arrive.
 
 use crate::device::words::{shared_load_u32, shared_load_u32x4, shared_store_u32};
 use crate::device::{self, Shared, WARP, thread, warp};
@@ -42,9 +43,6 @@ kernels! {
     hard_products => lloyd_products_f32, lloyd_products_f64, body, shared_bytes;
 }
 
-/// Most centres of a range, so that keys fit into 32 bits.
-pub const MOST_CENTRES: u32 = (1 << 25) - 2;
-
 /// Rows and columns of a piece of the products.
 const SIDE: u32 = 16;
 /// Products of a piece, in pairs that follow one another.
@@ -63,11 +61,9 @@ const fn is_single(d: u32, is_weighted: bool) -> bool {
     d <= SIDE && !is_weighted
 }
 
-/// Positions in shared memory: the keys to sort by, then by position in the sorted tile its row, its centre within the range
-/// ([`NONE`] past the last) and the end of its centre's rows; then the sums and the staged rows.
-const KEYS: u32 = 0;
-const ROWS: u32 = KEYS + 4 * TILE_ROWS;
-const CENTRES: u32 = ROWS + 4 * TILE_ROWS;
+/// Positions in shared memory: by place in the sorted tile a row's centre within the range ([`NONE`] past the last) and the end
+/// of its centre's rows; then the staged rows, the sums, the centres by column, and the numbers of rows.
+const CENTRES: u32 = 0;
 const ENDS: u32 = CENTRES + 4 * TILE_ROWS;
 const STAGED: u32 = ENDS + 4 * TILE_ROWS;
 
@@ -79,12 +75,29 @@ pub const fn pieces(d: u32) -> u32 {
 
 /// Bytes of a block's shared memory for a range of centres of `d` columns.
 pub const fn shared_len(is_tied: bool, range: u32, d: u32, is_weighted: bool) -> u64 {
-    let sums = if is_tied { WARPS } else { range };
-    sums_at(is_single(d, is_weighted)) as u64 + 8 * PIECE as u64 * sums as u64
+    let is_single = is_single(d, is_weighted);
+    if is_tied {
+        return sums_at(is_single) as u64 + 8 * PIECE as u64 * WARPS as u64;
+    }
+    counts_at(is_single, range) as u64 + 4 * WARPS as u64 * (range as u64 + 1)
 }
 
 const fn sums_at(is_single: bool) -> u32 {
     STAGED + 8 * TILE_ROWS * stride(is_single)
+}
+
+/// Where the entries of a range's centres are: those of the piece's rows, then, unless they are the same, of its columns.
+const fn table_at(is_single: bool, range: u32) -> u32 {
+    sums_at(is_single) + 8 * PIECE * range
+}
+
+/// Where the numbers of rows are, by centre and warp; those of no centre of the range are last.
+const fn counts_at(is_single: bool, range: u32) -> u32 {
+    table_at(is_single, range) + 8 * columns(is_single) * range
+}
+
+const fn columns(is_single: bool) -> u32 {
+    if is_single { SIDE } else { 2 * SIDE }
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
@@ -141,16 +154,27 @@ pub unsafe fn body<T: Real>(a: HardProducts<T>) {
         own.store2(c * PIECE, [0.0; 2]);
         c += 1;
     }
-    thread::sync_threads();
     // SAFETY: the caller upholds `# Safety`; tiles are below `tiles(n)`, and centres below `k`.
     unsafe {
+        if a.tied == 0 {
+            part.fill_table();
+            part.clear_counts();
+        }
+        thread::sync_threads();
+        // The next tile's label is read while this tile is added.
+        let mut label = if tile < end { part.label(tile) } else { NONE };
         while tile < end {
-            part.sort(tile);
-            part.stage(tile);
+            let row = part.read(tile, label);
+            let place = if a.tied != 0 { t } else { part.sort(row.centre) };
+            part.stage(&row, place);
+            tile += 1;
+            label = if tile < end { part.label(tile) } else { NONE };
             thread::sync_threads();
             part.add();
+            if a.tied == 0 {
+                part.clear_counts();
+            }
             thread::sync_threads();
-            tile += 1;
         }
         let (row, column) = of_pair(t / WARP, t % WARP);
         let (row, column) = (i + row, j + column);
@@ -182,79 +206,138 @@ pub unsafe fn body<T: Real>(a: HardProducts<T>) {
     }
 }
 
+/// A thread's row.
+struct Row<T> {
+    /// Its centre within the range; `count` if it is none of them.
+    centre: u32,
+    weight: f64,
+    /// Entries of the piece's rows, and of its columns.
+    entries: [[T; SIDE as usize]; 2],
+}
+
 impl<T: Real> Part<'_, T> {
-    /// Sorts the rows of a tile whose centre is in the range by centre, then by row.
+    /// Writes the entries of the range's centres, by column.
     #[inline(always)]
-    unsafe fn sort(self, tile: u64) {
-        let t = thread::thread_idx_x();
-        // SAFETY: labels are padded to whole tiles.
-        let label = unsafe { device::load(self.a.labels, tile * TILE_ROWS as u64 + t as u64) };
-        let mine = label.wrapping_sub(self.first);
-        let counts = mine < self.count;
-        // Keys differ, so that each is the number of smaller ones; those of other ranges come last.
-        let centre = if counts { mine } else { MOST_CENTRES };
-        let (key, next) = (centre * TILE_ROWS + t, (centre + 1) * TILE_ROWS);
-        shared_store_u32(KEYS + 4 * t, key);
-        thread::sync_threads();
-        let (mut before, mut end) = (0, 0);
-        let mut other = 0;
-        while other < TILE_ROWS {
-            let mut some = [[0; 4]; 4];
-            each(4, |i| some[i] = shared_load_u32x4(KEYS + 4 * (other + 4 * i as u32)));
-            each(16, |i| {
-                before += u32::from(some[i / 4][i % 4] < key);
-                end += u32::from(some[i / 4][i % 4] < next);
-            });
-            other += 16;
+    unsafe fn fill_table(self) {
+        let a = self.a;
+        let table = Shared::<f64>::at(table_at(self.is_single, a.range));
+        let mut i = thread::thread_idx_x();
+        while i < columns(self.is_single) * self.count {
+            let (v, c) = (i / self.count.max(1), i % self.count.max(1));
+            let column = if v < SIDE { self.i + v } else { self.j + v - SIDE };
+            let column = if column < a.d { column } else { a.d - 1 };
+            // SAFETY: the centre is below `k`, and the column below `d`.
+            let entry = unsafe { device::load(a.centres, (self.first + c) as u64 * a.d as u64 + column as u64) };
+            table.store(v * a.range + c, entry);
+            i += THREADS;
         }
-        shared_store_u32(ROWS + 4 * before, t);
-        shared_store_u32(CENTRES + 4 * before, if counts { mine } else { NONE });
-        shared_store_u32(ENDS + 4 * before, end);
-        thread::sync_threads();
     }
 
-    /// Stores the sorted rows less their centres: the columns of the piece's rows, then, times the row's weight, those of its
-    /// columns.
     #[inline(always)]
-    unsafe fn stage(self, tile: u64) {
-        let (a, t) = (self.a, thread::thread_idx_x());
-        let (row, c) = (shared_load_u32(ROWS + 4 * t), shared_load_u32(CENTRES + 4 * t));
-        if c == NONE {
-            return;
+    fn clear_counts(self) {
+        let mut i = thread::thread_idx_x();
+        while i < WARPS * (self.count + 1) {
+            shared_store_u32(counts_at(self.is_single, self.a.range) + 4 * i, 0);
+            i += THREADS;
         }
-        let c = self.first + c;
+    }
+
+    /// The label of a thread's row in a tile.
+    #[inline(always)]
+    unsafe fn label(self, tile: u64) -> u32 {
+        // SAFETY: labels are padded to whole tiles.
+        unsafe { device::load(self.a.labels, tile * TILE_ROWS as u64 + thread::thread_idx_x() as u64) }
+    }
+
+    /// Reads a thread's row.
+    #[inline(always)]
+    unsafe fn read(self, tile: u64, label: u32) -> Row<T> {
+        let (a, t) = (self.a, thread::thread_idx_x());
+        let mine = label.wrapping_sub(self.first);
+        let centre = if mine < self.count { mine } else { self.count };
         let x = a.x.wrapping_add((tile * (TILE_ROWS as u64 * a.d as u64)) as usize);
-        let centre = a.centres.wrapping_add((c as u64 * a.d as u64) as usize);
-        let to = Shared::<f64>::at(STAGED).skip(t * stride(self.is_single));
-        // SAFETY: `tile` is one of the rows', `row` one of its rows with a weight, and `c < k`.
+        let mut row = Row { centre, weight: 1.0, entries: [[T::ZERO; SIDE as usize]; 2] };
+        // SAFETY: `tile` is one of the rows', which are padded to whole tiles; a row with a label has a weight.
         unsafe {
-            let weight = if a.row_weights.is_null() {
-                1.0
-            } else {
-                device::load(a.row_weights, tile * TILE_ROWS as u64 + row as u64)
+            let entry = |first: u32, v: usize| {
+                let column = first + v as u32;
+                let column = if column < a.d { column } else { a.d - 1 };
+                device::load(x, (column * TILE_ROWS + t) as u64)
             };
-            // All loads before the first store: they take longer than anything else here.
-            let z = |first: u32| {
-                let (mut entries, mut centres) = ([T::ZERO; SIDE as usize], [0.0; SIDE as usize]);
-                each(SIDE as usize, |v| {
-                    let column = first + v as u32;
-                    let column = if column < a.d { column } else { a.d - 1 };
-                    entries[v] = device::load(x, (column * TILE_ROWS + row) as u64);
-                    centres[v] = device::load(centre, column as u64);
-                });
-                let mut out = [0.0; SIDE as usize];
-                each(SIDE as usize, |v| {
-                    out[v] = if first + (v as u32) < a.d { entries[v].to_f64() - centres[v] } else { 0.0 };
-                });
-                out
-            };
-            let left = z(self.i);
-            each(SIDE as usize / 2, |v| to.store2(2 * v as u32, [left[2 * v], left[2 * v + 1]]));
+            each(SIDE as usize, |v| row.entries[0][v] = entry(self.i, v));
             if !self.is_single {
-                let right = if self.i == self.j { left } else { z(self.j) };
-                let of = |v: usize| [weight * right[2 * v], weight * right[2 * v + 1]];
-                each(SIDE as usize / 2, |v| to.store2(SIDE + 2 * v as u32, of(v)));
+                if self.i == self.j {
+                    row.entries[1] = row.entries[0];
+                } else {
+                    each(SIDE as usize, |v| row.entries[1][v] = entry(self.j, v));
+                }
+                if !a.row_weights.is_null() && centre < self.count {
+                    row.weight = device::load(a.row_weights, tile * TILE_ROWS as u64 + t as u64);
+                }
             }
+        }
+        row
+    }
+
+    /// The place of a thread's row among the rows of the tile, sorted by centre, then by row.
+    #[inline(always)]
+    fn sort(self, centre: u32) -> u32 {
+        let (t, lane) = (thread::thread_idx_x(), warp::lane_id());
+        let counts = counts_at(self.is_single, self.a.range);
+        // The lanes of the warp whose row has the same centre: all bits of their numbers agree.
+        let (mut same, mut left) = (u32::MAX, self.count);
+        let mut bits = centre;
+        while left > 0 {
+            let (bit, set) = (bits & 1 != 0, warp::ballot(bits & 1 != 0));
+            same &= if bit { set } else { !set };
+            (bits, left) = (bits >> 1, left >> 1);
+        }
+        let before = (same & ((1 << lane) - 1)).count_ones();
+        if before == 0 {
+            shared_store_u32(counts + 4 * (WARPS * centre + t / WARP), same.count_ones());
+        }
+        thread::sync_threads();
+        let (mut start, mut other) = (0, 0);
+        while other < centre {
+            start += shared_load_u32x4(counts + 4 * WARPS * other).iter().sum::<u32>();
+            other += 1;
+        }
+        let (mut place, mut end) = (start + before, start);
+        let of_warps = shared_load_u32x4(counts + 4 * WARPS * centre);
+        each(WARPS as usize, |w| {
+            place += if (w as u32) < t / WARP { of_warps[w] } else { 0 };
+            end += of_warps[w];
+        });
+        shared_store_u32(CENTRES + 4 * place, if centre < self.count { centre } else { NONE });
+        shared_store_u32(ENDS + 4 * place, end);
+        place
+    }
+
+    /// Stores a row less its centre at its place: the columns of the piece's rows, then, times the row's weight, those of its
+    /// columns; zeros for a row without a centre.
+    #[inline(always)]
+    unsafe fn stage(self, row: &Row<T>, place: u32) {
+        let (a, is_one) = (self.a, row.centre < self.count);
+        let table = Shared::<f64>::at(table_at(self.is_single, a.range)).skip(row.centre);
+        let centre = a.centres.wrapping_add(((self.first + row.centre) as u64 * a.d as u64) as usize);
+        let to = Shared::<f64>::at(STAGED).skip(place * stride(self.is_single));
+        let z = |side: usize, v: usize| {
+            let column = if side == 0 { self.i } else { self.j } + v as u32;
+            if !is_one || column >= a.d {
+                return 0.0;
+            }
+            let entry = if a.tied == 0 {
+                table.load((side as u32 * SIDE + v as u32) * a.range)
+            } else {
+                // SAFETY: the centre is below `k`, and the column below `d`.
+                unsafe { device::load(centre, column as u64) }
+            };
+            row.entries[side][v].to_f64() - entry
+        };
+        each(SIDE as usize / 2, |v| to.store2(2 * v as u32, [z(0, 2 * v), z(0, 2 * v + 1)]));
+        if !self.is_single {
+            let of = |v: usize| [row.weight * z(1, 2 * v), row.weight * z(1, 2 * v + 1)];
+            each(SIDE as usize / 2, |v| to.store2(SIDE + 2 * v as u32, of(v)));
         }
     }
 
@@ -266,33 +349,38 @@ impl<T: Real> Part<'_, T> {
         let (i, j) = of_pair(0, lane);
         let (left, right) = (staged.skip(i), staged.skip(if self.is_single { 0 } else { SIDE } + j));
         let own = Shared::<f64>::at(sums_at(self.is_single)).skip(2 * lane);
-        // With a tied covariance each warp takes a quarter of the rows, whatever their centres, to sums of its own.
-        let is_tied = self.a.tied != 0;
-        let (mut row, mut turn) = if is_tied { (me * WARP, me) } else { (0, 0) };
-        let last = if is_tied { row + WARP } else { TILE_ROWS };
-        while row < last {
+        let add = |sums: &mut [[f64; 2]; 4], rows: (u32, u32)| {
+            let (mut row, end) = rows;
+            while row < end {
+                let two = left.load2(row * stride);
+                let four = [right.load2(row * stride), right.load2(row * stride + 2)];
+                each(8, |e| {
+                    let (v, odd) = (e / 2, e % 2);
+                    sums[v][odd] = two[v / 2].fma(four[v % 2][odd], sums[v][odd]);
+                });
+                row += 1;
+            }
+        };
+        let to = |centre: u32, rows: (u32, u32)| {
+            let mut sums = [[0.0; 2]; 4];
+            each(4, |v| sums[v] = own.load2(centre * PIECE + 2 * WARP * v as u32));
+            add(&mut sums, rows);
+            each(4, |v| own.store2(centre * PIECE + 2 * WARP * v as u32, sums[v]));
+        };
+        if self.a.tied != 0 {
+            // A quarter of the rows, whatever their centres, to sums of the warp's own.
+            return to(me, (me * WARP, (me + 1) * WARP));
+        }
+        let (mut row, mut turn) = (0, 0);
+        while row < TILE_ROWS {
             let (end, c) = (shared_load_u32(ENDS + 4 * row), shared_load_u32(CENTRES + 4 * row));
-            let end = if end < last { end } else { last };
             if c == NONE {
                 return;
             }
-            if is_tied || turn % WARPS == me {
-                let at = if is_tied { me } else { c } * PIECE;
-                let mut sums = [[0.0; 2]; 4];
-                each(4, |v| sums[v] = own.load2(at + 2 * WARP * v as u32));
-                while row < end {
-                    let two = left.load2(row * stride);
-                    let four = [right.load2(row * stride), right.load2(row * stride + 2)];
-                    each(8, |e| {
-                        let (v, odd) = (e / 2, e % 2);
-                        sums[v][odd] = two[v / 2].fma(four[v % 2][odd], sums[v][odd]);
-                    });
-                    row += 1;
-                }
-                each(4, |v| own.store2(at + 2 * WARP * v as u32, sums[v]));
+            if turn % WARPS == me {
+                to(c, (row, end));
             }
-            row = end;
-            turn += 1;
+            (row, turn) = (end, turn + 1);
         }
     }
 }
