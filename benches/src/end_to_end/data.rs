@@ -1,5 +1,6 @@
 //! The files that every program reads: one table in several formats.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -8,6 +9,8 @@ use gmm_bench::Shape;
 use gmm_bench::source::Source;
 use gmm_model::{Matrix, Precision};
 use ndarray::Array2;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
 
 use super::child;
 
@@ -33,7 +36,7 @@ struct Sums {
 const TOLERANCE: f64 = 1e-11;
 
 impl Table {
-    /// Draws the rows, writes them as npy and has `program` convert that to the other formats.
+    /// Draws the rows, writes them as npy and npz, and has `program` convert that to the other formats.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -54,7 +57,11 @@ impl Table {
         let mut files = vec![("npy", npy.clone())];
         for &format in formats {
             let to = path(format);
-            child::run(Command::new(program).args(["convert", "-q"]).args([&npy, &to]), false)?;
+            if format == "npz" {
+                packed(&npy, &to).with_context(|| format!("cannot write {}", to.display()))?;
+            } else {
+                child::run(Command::new(program).args(["convert", "-q"]).args([&npy, &to]), false)?;
+            }
             files.push((format, to));
         }
         Ok(Self { shape, precision, files, sums: Sums::of(&data.rows().to_f64()) })
@@ -71,6 +78,16 @@ impl Table {
         // False for NaN.
         (plain - p).abs() <= TOLERANCE * size && (by_column - c).abs() <= TOLERANCE * size * self.shape.d as f64
     }
+}
+
+/// Writes an npy file as the only member of an npz file, as `numpy.savez` does: not compressed.
+fn packed(npy: &Path, to: &Path) -> Result<()> {
+    let mut out = ZipWriter::new(File::create(to)?);
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored).large_file(true);
+    out.start_file("rows.npy", options)?;
+    std::io::copy(&mut File::open(npy)?, &mut out)?;
+    out.finish()?;
+    Ok(())
 }
 
 impl Sums {

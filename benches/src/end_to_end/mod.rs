@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     /// A Python with the other programs, as far as they are installed, and gmm_rs.
     #[arg(long)]
     python: Option<PathBuf>,
-    /// Rows of the f32 table in npy, parquet and arrow.
+    /// Rows of the f32 table in npy, npz, parquet and arrow.
     #[arg(long, default_value_t = 1_000_000)]
     rows: usize,
     /// Its columns.
@@ -117,7 +117,7 @@ fn measure(arguments: &Arguments, folder: &Path) -> Result<()> {
     let k = arguments.k;
     let floats = (Shape { n: size(arguments.rows), k, d: arguments.columns }, Precision::F32);
     let doubles = (Shape { n: size(arguments.csv_rows), k, d: arguments.csv_columns }, Precision::F64);
-    for (kind, formats) in [(floats, &["parquet", "arrow"][..]), (doubles, &["csv"])] {
+    for (kind, formats) in [(floats, &["npz", "parquet", "arrow"][..]), (doubles, &["csv"])] {
         let table = Table::write(&arguments.program, kind, formats, folder)?;
         push(files(arguments, &table, folder, peers.as_ref())?)?;
         for (_, file) in &table.files {

@@ -69,9 +69,9 @@ pub use rows::device_input::DeviceData;
 
 /// One NVIDIA GPU. Clones share its context and kernels.
 ///
-/// Memory that rows release is cached for the next ones: up to 256 MiB of device memory and 16 MiB of pinned memory in
-/// small blocks, and the 32 MiB staging buffer of uploads. Cached memory counts as free here. It goes back to the
-/// driver when the last clone is dropped, or before any request fails for lack of memory.
+/// Memory that rows release is cached for the next ones: up to a 64th of the device's memory, at most 2 GiB, 16 MiB of
+/// pinned memory in small blocks, and the 32 MiB staging buffer of uploads. Cached memory counts as free here. It goes
+/// back to the driver when the last clone is dropped, or before any request fails for lack of memory.
 ///
 /// ```
 /// use gmm_host::{CpuEngine, CudaEngine, Engine};

@@ -182,7 +182,7 @@ mod tests {
         for i in 0..=8 {
             shelf.put(512, i);
         }
-        shelf.put(1025, usize::MAX);
+        shelf.put(2049, usize::MAX);
         assert_eq!((shelf.bytes, shelf.blocks.len(), shelf.blocks[0].1), (4096, 8, 1));
         assert_eq!(shelf.take(512), Some(8));
         assert_eq!((shelf.take(256), shelf.bytes), (None, 4096 - 512));
