@@ -211,7 +211,7 @@ def main():
         "# what: bayes: milliseconds of a fit by variational Bayes, beside scikit-learn's; see benches/README.md",
         f"# date: {datetime.date.today()}",
         f"# commit: {given.commit}",
-        f"# command: {' '.join(['python', *sys.argv])}",
+        f"# command: python benches/peers/bayes.py --turns {given.turns}{' --quick' * given.quick}",
         f"# processor: {processor()}, {CORES} cores",
         f"# system: {platform.system()} {platform.release()} {platform.machine()}, load {os.getloadavg()[0]:.2f}",
         f"# peer python: {platform.python_version()}",

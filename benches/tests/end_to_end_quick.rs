@@ -28,7 +28,8 @@ fn the_quick_run_leaves_a_record_of_every_format_that_the_page_shows() {
     let rows: Vec<_> = rows.collect();
     let field = |row: &[&str], name: &str| row[columns.iter().position(|column| *column == name).unwrap()].to_owned();
     let names: Vec<String> = rows.iter().map(|row| field(row, "workload")).collect();
-    let floats = ["fit arrow", "fit npy", "fit npz", "fit parquet", "read arrow", "read npy", "read npz", "read parquet"];
+    let floats =
+        ["fit arrow", "fit npy", "fit npz", "fit parquet", "read arrow", "read npy", "read npz", "read parquet"];
     let doubles = ["fit csv", "fit npy", "read csv", "read npy"];
     let wanted = floats.map(|name| format!("{name} f32: gmm cpu")).into_iter();
     let wanted: Vec<String> = wanted.chain(doubles.map(|name| format!("{name} f64: gmm cpu"))).collect();

@@ -74,6 +74,9 @@ impl<W: Write + Send> Batches<W> {
                     .set_compression(Compression::SNAPPY)
                     // The writer buffers a row group until it is complete.
                     .set_max_row_group_row_count(Some(GROUP * rows_at_a_time(d)))
+                    // A reader holds the dictionary of every column. Columns of few distinct numbers fit into this one;
+                    // of others the default of 1 MiB holds only the first numbers, and shortens nothing.
+                    .set_dictionary_page_size_limit(DICTIONARY)
                     .build();
                 let writer = ArrowWriter::try_new(out, schema.clone(), Some(properties)).map_err(io::Error::other)?;
                 Writer::Parquet(Box::new(writer))
@@ -120,6 +123,9 @@ impl<W: Write + Send> Batches<W> {
         }
     }
 }
+
+/// Bytes after which a column's dictionary is given up.
+const DICTIONARY: usize = 64 << 10;
 
 /// Number of batches in a Parquet row group.
 const GROUP: usize = 8;
