@@ -6,7 +6,7 @@
 Both programs start from the same posterior, that of one iteration of scikit-learn from random rows, make the same number
 of iterations (`tol=0`), and have all cores. For `diag` and `spherical` scikit-learn's E-step takes the expected log
 precision of a Wishart distribution; here it gets that of the Gamma distributions which these models have, as gmm_rs, so
-that the answers can be compared. The sweep `columns` fits each column of a table by itself. `rdt` is SDV's
+that the answers can be compared. The workload `columns` fits each column of a table by itself. `rdt` is SDV's
 ClusterBasedNormalizer on such columns, before and after `gmm_rs.accel.install()`, with its own start; its answer is the
 table itself, after transform and reverse_transform.
 """
@@ -37,7 +37,7 @@ POSTERIOR = ("weight_concentration_", "mean_precision_", "means_", "degrees_of_f
 # Differences of parameters, relative to the largest of their array: some iterations amplify rounding.
 TOLERANCE = 1e-6
 SEED = 31
-COLUMNS = "sweep,what,covariance,n,k,d,iterations,status,ms,peer_ms,ratio,ratio_min,ratio_max,error,others,note"
+COLUMNS = "workload,covariance,n,k,d,iterations,status,ms,peer_ms,ratio,ratio_min,ratio_max,error,others,note"
 CORES = len(os.sched_getaffinity(0))
 
 
@@ -110,13 +110,15 @@ def contest(ours, theirs, turns):
     return [*numbers, *(f"{f(ratios):.2f}" for f in (statistics.median, min, max))], others
 
 
-def row(sweep, what, kind, shape, iterations, error, measured, note=""):
+def row(name, what, kind, shape, iterations, error, measured, note=""):
     """A line of the record. Without `measured` the answers differ."""
     times, others = measured or ([""] * 5, 0.0)
     status = "wrong" if measured is None else "disturbed" if others > 0.1 else "ok"
-    print(f"{sweep} {what} {kind} {shape}: {status}, error {error:.1e}, {times}", file=sys.stderr, flush=True)
+    n, k, d = shape
+    workload = f"{name} {what} {kind} {n} x {d} k={k}"
+    print(f"{workload}: {status}, error {error:.1e}, {times}", file=sys.stderr, flush=True)
     numbers = [*map(str, shape), str(iterations), status, *times, f"{error:.1e}", f"{others:.2f}"]
-    return ",".join([sweep, what, kind, *numbers, note])
+    return ",".join([workload, kind, *numbers, note])
 
 
 def fits(sizes, iterations, turns):
