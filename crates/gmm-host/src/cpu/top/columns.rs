@@ -37,10 +37,10 @@ impl<T: Dispatch> Columns<T> {
         let Self { layout, block, joint, scratch } = self;
         let mut buffer = layout.block_buffer();
         for (row, out) in rows.zip(out.chunks_exact_mut(pitch(terms.k))) {
-            if *block != Some(row / BLOCK) {
-                *block = Some(row / BLOCK);
-                let block = row / BLOCK;
-                T::dispatch(machine, ByColumns { terms, layout, block, buffer: &mut buffer, joint, scratch });
+            let of_row = row / BLOCK;
+            if *block != Some(of_row) {
+                *block = Some(of_row);
+                T::dispatch(machine, ByColumns { terms, layout, block: of_row, buffer: &mut buffer, joint, scratch });
             }
             out.fill(T::of(f64::NEG_INFINITY));
             out.iter_mut().zip(joint[row % BLOCK..].iter().step_by(STRIDE)).take(terms.k).for_each(|(to, v)| *to = *v);

@@ -88,7 +88,7 @@ impl DeviceData {
         let blocks: Vec<Block> =
             rows.iter().map(|&row| Block { first: place(row), pitch: 1, height: 1, width: 1 }).collect();
         let picks: Vec<(usize, usize)> = (0..rows.len()).map(|block| (block, 0)).collect();
-        self.of_blocks(&blocks, &picks)
+        self.rows_of_blocks(&blocks, &picks)
     }
 
     /// Copies rows in ascending order to the host, `(rows.len(), d)`. There are at most a thousand, and a copy for each
@@ -100,19 +100,19 @@ impl DeviceData {
         let row_bytes = self.rows.d * self.rows.number_bytes();
         let placed = self.present.as_ref().map(|present| rows.iter().map(|&row| present[row]).collect::<Vec<_>>());
         let (blocks, picks) = blocks_of(placed.as_deref().unwrap_or(rows), self.rows.n, row_bytes);
-        self.of_blocks(&blocks, &picks)
+        self.rows_of_blocks(&blocks, &picks)
     }
 
     /// Copies blocks of rows to the host, and returns some of their rows, each given by its block and its place there,
     /// `(picks.len(), d)`.
-    fn of_blocks(&self, blocks: &[Block], picks: &[(usize, usize)]) -> Result<Array2<f64>, Error> {
+    fn rows_of_blocks(&self, blocks: &[Block], picks: &[(usize, usize)]) -> Result<Array2<f64>, Error> {
         match self.rows.precision {
-            Precision::F32 => self.of_blocks_of::<f32>(blocks, picks),
-            Precision::F64 => self.of_blocks_of::<f64>(blocks, picks),
+            Precision::F32 => self.rows_of_blocks_as::<f32>(blocks, picks),
+            Precision::F64 => self.rows_of_blocks_as::<f64>(blocks, picks),
         }
     }
 
-    fn of_blocks_of<A: DeviceCopy + Pod + Into<f64>>(
+    fn rows_of_blocks_as<A: DeviceCopy + Pod + Into<f64>>(
         &self,
         blocks: &[Block],
         picks: &[(usize, usize)],
