@@ -113,8 +113,9 @@ impl DrawsOutput {
         basis: &Basis,
         console: &Console,
     ) -> anyhow::Result<()> {
-        let progress = Sampling::new(console, run);
+        // Before progress reports the start: a signal after that report finds the guard.
         let _held = interrupt::hold();
+        let progress = Sampling::new(console, run);
         let (mut written, mut every) = (Instant::now(), EVERY);
         let mut told = false;
         let mut tell = |error: &FileError| {
