@@ -15,6 +15,9 @@ pub use super::machine::mma_m16n8k16_bf16;
 /// `A` and `B` as for [`mma_m16n8k16_bf16`], F16 as [`to_halves`] makes them.
 pub use super::machine::mma_m16n8k16_f16;
 
+#[cfg(not(target_arch = "nvptx64"))]
+pub use super::machine::mma_m16n8k16_f16_wide;
+
 pub use super::machine::{from_halves, multiply_halves, to_halves};
 
 #[cfg(target_arch = "nvptx64")]

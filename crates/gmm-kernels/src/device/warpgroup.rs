@@ -65,7 +65,7 @@ pub use by_warps::of_memory;
 #[cfg(not(target_arch = "nvptx64"))]
 mod by_warps {
     use super::{Cores, InMemory, LeftOfHalves, LeftOperand, Sums};
-    use crate::device::mma::mma_m16n8k16_f16;
+    use crate::device::mma::mma_m16n8k16_f16_wide;
     use crate::device::{Shared, warp};
 
     impl Cores {
@@ -91,10 +91,9 @@ mod by_warps {
     fn step<const ACROSS: bool>(sums: &mut [f32], left: [u32; 4], right: Cores, step: u32) {
         let lane = warp::lane_id();
         let (g, t) = (lane / 4, lane % 4);
-        for (i, four) in (0..).zip(sums.as_chunks_mut::<4>().0) {
-            let b = [0, 8].map(|half| right.two::<ACROSS>(8 * i + g, 16 * step + half + 2 * t));
-            mma_m16n8k16_f16(four, left, b);
-        }
+        mma_m16n8k16_f16_wide(sums.as_chunks_mut::<4>().0, left, |i| {
+            [0, 8].map(|half| right.two::<ACROSS>(8 * i + g, 16 * step + half + 2 * t))
+        });
     }
 
     fn steps(sums: &mut [f32], left: &[u32], right: Cores, fresh: bool) {

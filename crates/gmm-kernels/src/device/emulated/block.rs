@@ -37,6 +37,8 @@ pub(super) struct Block {
     pub(super) warp_epochs: Vec<Cell<u32>>,
     /// Each thread's operands of a warp-wide primitive, twice: a fast lane may already be at the next one.
     pub(super) slots: Vec<[[Cell<u64>; 12]; 2]>,
+    /// As `slots`, for operands of any number.
+    pub(super) wide: Vec<[RefCell<Vec<f64>>; 2]>,
 }
 
 pub(super) struct Thread<'a> {
@@ -153,6 +155,7 @@ fn run_block(
         epoch: Cell::new(0),
         warp_epochs: (0..shape.threads / WARP).map(|_| Cell::new(0)).collect(),
         slots: (0..shape.threads).map(|_| Default::default()).collect(),
+        wide: (0..shape.threads).map(|_| Default::default()).collect(),
     };
     let threads: Vec<Thread<'_>> = (0..shape.threads)
         .map(|index| Thread {
@@ -242,7 +245,8 @@ fn meet(block: &Block, states: &mut [State], first: usize) {
     };
     for (lane, state) in states.iter().enumerate() {
         let does = match state {
-            State::Stopped(Stop::Warp(other)) if *other == word => continue,
+            // Most lanes name it by the same constant, which needs no comparison of texts.
+            State::Stopped(Stop::Warp(other)) if std::ptr::eq(*other, word) || *other == word => continue,
             State::Stopped(Stop::Warp(other)) => format!("waits in {other}"),
             State::Stopped(Stop::Barrier) => "waits at a barrier".to_owned(),
             State::Returned => "returned".to_owned(),

@@ -101,23 +101,44 @@ pub fn mma_m16n8k16_bf16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
 
 /// `mma.sync` m16n8k16, F16 in, f32 sums.
 pub fn mma_m16n8k16_f16(c: &mut [f32; 4], a: [u32; 4], b: [u32; 2]) {
-    let all = bring("mma_m16n8k16_f16", &[a[0], a[1], a[2], a[3], b[0], b[1]].map(u64::from));
-    // Decode each fp16 number once: two rows of `A` and two columns of `B`, in pairs of terms.
+    mma_m16n8k16_f16_wide(std::slice::from_mut(c), a, |_| b);
+}
+
+/// As [`mma_m16n8k16_f16`] for every eight columns `c[i]`, with `b(i)`: the lanes wait once, and decode `a` once.
+pub fn mma_m16n8k16_f16_wide(c: &mut [[f32; 4]], a: [u32; 4], b: impl Fn(u32) -> [u32; 2]) {
+    let decoded = |pair| super::from_halves(pair).map(f64::from);
+    let mut left = [0; 8];
+    for (two, pair) in left.chunks_exact_mut(2).zip(a) {
+        two.copy_from_slice(&decoded(pair).map(f64::to_bits));
+    }
+    let me = me();
+    let turn = me.turn.get();
+    let wide = |thread: u32| &me.block.wide[thread as usize][turn];
+    {
+        let mut right = wide(me.index).borrow_mut();
+        right.clear();
+        right.extend((0..c.len() as u32).flat_map(|i| b(i).map(decoded)).flatten());
+    }
+    let all = bring("mma_m16n8k16_f16", &left);
     let (g, t) = (all.lane() / 4, all.lane() % 4);
-    let f16 = |lane, i| super::from_halves(all.get(lane, i) as u32).map(f64::from);
-    let (mut rows, mut columns) = ([[0.0; 16]; 2], [[0.0; 16]; 2]);
-    for pair in 0..8 {
-        let at = 2 * pair as usize;
-        for side in 0..2 {
-            rows[side as usize][at..at + 2].copy_from_slice(&f16(4 * g + pair % 4, side + pair / 4 * 2));
-            columns[side as usize][at..at + 2].copy_from_slice(&f16(4 * (2 * t + side) + pair % 4, 4 + pair / 4));
+    // Terms `2 i` and `2 i + 1` of a row are a pair of lane `i % 4`, and so are those of a column.
+    let (lane, half) = (|term: usize| term % 8 / 2, |term: usize| 2 * (term / 8));
+    let rows = [0, 1].map(|side: u32| {
+        std::array::from_fn::<f64, 16, _>(|k| all.f64(4 * g + lane(k) as u32, 2 * side + (2 * half(k) + k % 2) as u32))
+    });
+    let first = me.index / WARP * WARP;
+    let columns =
+        [0, 1].map(|side| std::array::from_fn::<_, 4, _>(|i| wide(first + 4 * (2 * t + side) + i as u32).borrow()));
+    for (i, c) in c.iter_mut().enumerate() {
+        let mut sums = c.map(f64::from);
+        for (side, of) in columns.iter().enumerate() {
+            let column: [f64; 16] = std::array::from_fn(|k| of[lane(k)][4 * i + half(k) + k % 2]);
+            for (row, numbers) in rows.iter().enumerate() {
+                sums[2 * row + side] += numbers.iter().zip(&column).map(|(a, b)| a * b).sum::<f64>();
+            }
         }
+        *c = sums.map(towards_zero);
     }
-    let mut wide = c.map(f64::from);
-    for (i, sum) in wide.iter_mut().enumerate() {
-        *sum += rows[i / 2].iter().zip(&columns[i % 2]).map(|(a, b)| a * b).sum::<f64>();
-    }
-    *c = wide.map(towards_zero);
 }
 
 /// Rounds towards zero, as the hardware rounds its sums.

@@ -23,7 +23,7 @@ pub use buffer::Buffer;
 pub(crate) use buffer::{check_load, check_store};
 pub use collective::{
     any, ballot, mma_m8n8k4_f64, mma_m16n8k4_f64, mma_m16n8k8_f64, mma_m16n8k8_tf32, mma_m16n8k16_bf16,
-    mma_m16n8k16_f16, mma_m16n8k16_f64, shuffle_idx_u32, shuffle_xor_u32, sync_warp,
+    mma_m16n8k16_f16, mma_m16n8k16_f16_wide, mma_m16n8k16_f64, shuffle_idx_u32, shuffle_xor_u32, sync_warp,
 };
 pub use halves::{from_halves, multiply_halves, to_halves};
 
