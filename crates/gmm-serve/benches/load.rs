@@ -1,14 +1,17 @@
-//! Requests a second and their times, of a server in this process: `cargo bench -p gmm-serve`.
+//! Requests a second and their times, beside other servers in turns: `cargo bench -p gmm-serve -- [NAME=ADDRESS ..] [--out FOLDER]`.
 //!
-//! Single rows of 13 columns over 64 connections, in JSON and in binary form, and batches of 10,000 rows beside the engine
-//! alone, for a mixture of 8 components with full covariances. Clients and server share the machine's cores. Answers are
-//! compared with the engine's before anything is timed. With an address (`cargo bench -p gmm-serve -- 127.0.0.1:8000`) the same
-//! JSON goes to the server there, such as that of `benches/peers/serve_sklearn.py`, and its answers are not compared.
+//! Single rows of 13 columns over 64 connections and batches of 10,000 rows over 2, for a mixture of 8 components with full
+//! covariances. The server of this project runs in this process; clients and servers share the machine's cores. Answers are
+//! compared with the engine's before anything is timed; those of other servers, such as the ones of `benches/serve.sh`, are not,
+//! since they have other parameters. With `--out` the lines are also a record.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gmm_bench::machine;
+use gmm_bench::record::{Csv, Facts};
 use gmm_host::{CpuEngine, Engine, EvaluateOptions};
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, SyntheticOptions, sample, synthetic};
 use gmm_serve::{ServeOptions, Server};
@@ -19,16 +22,26 @@ use tokio::net::TcpStream;
 
 const COLUMNS: usize = 13;
 const COMPONENTS: usize = 8;
-const CONNECTIONS: usize = 64;
 const BATCH: usize = 10_000;
-const TIME: Duration = Duration::from_secs(5);
+/// Time of one measurement.
+const TIME: Duration = Duration::from_secs(3);
+/// Measurements of each load on each server, of which the record has the medians.
+const TURNS: usize = 3;
+const RECORD: &str =
+    "workload,program,connections,rows,status,ms,p99_ms,max_ms,requests_per_s,rows_per_s,of_engine,note";
+
+/// What is sent to every server, or with `ours` only to the one of this project.
+struct Load {
+    name: &'static str,
+    rows: usize,
+    connections: usize,
+    requests: Vec<Vec<u8>>,
+    ours: bool,
+}
 
 fn main() {
+    let (peers, out) = arguments();
     let (mixture, rows) = workload();
-    // Cargo passes options of its own.
-    if let Some(peer) = std::env::args().skip(1).find_map(|argument| argument.parse().ok()) {
-        return report("peer, JSON, one row", 1, &run(peer, CONNECTIONS, &[json_request(&rows, 0, 1)]));
-    }
     let folder = std::env::temp_dir().join(format!("gmm-serve-load-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let path = folder.join("load.json");
@@ -39,26 +52,119 @@ fn main() {
     let server = Server::bind(options).expect("a server");
     let (address, stopper) = (server.address(), server.stopper());
     let serving = std::thread::spawn(move || server.run());
-    let (densities, alone) = engine_alone(&*engine, &mixture, &rows);
-    check(address, &rows, &densities);
-    println!("{} cores, {}; {CONNECTIONS} connections, {TIME:?} each", cores(), engine.description());
-    report("JSON, one row, label and log density", 1, &run(address, CONNECTIONS, &[json_request(&rows, 0, 1)]));
-    let requests: Vec<Vec<u8>> = (0..64).map(|i| binary_request(&rows, i, 1)).collect();
-    report("binary, one row, label and log density", 1, &run(address, CONNECTIONS, &requests));
-    let requests = [binary_request(&rows, 0, BATCH)];
-    for connections in [1, 2, 4] {
-        let times = run(address, connections, &requests);
-        report(&format!("binary, {BATCH} rows, {connections} connections"), BATCH, &times);
-        let share = times.len() as f64 * BATCH as f64 / TIME.as_secs_f64() / alone;
-        println!("    {:.0} % of the engine alone, {alone:.0} rows/s", 100.0 * share);
+    check(address, &rows, &engine_alone(&*engine, &mixture, &rows, Duration::ZERO).0);
+    let mut record = out.map(|out| open_record(&out, &engine.description(), &peers));
+    println!("{RECORD}");
+    for load in loads(&rows) {
+        let all = std::iter::once(("gmm serve", address)).chain(peers.iter().map(|(name, at)| (name.as_str(), *at)));
+        let servers: Vec<_> = all.take(if load.ours { 1 } else { usize::MAX }).collect();
+        let mut found = vec![Vec::new(); servers.len()];
+        let mut alone = Vec::new();
+        for _ in 0..TURNS {
+            alone.push(engine_alone(&*engine, &mixture, &rows, TIME / 3).1);
+            for ((_, at), found) in servers.iter().zip(&mut found) {
+                found.push(Measured::of(run(*at, load.connections, &load.requests)));
+            }
+        }
+        for ((name, _), found) in servers.iter().zip(&found) {
+            let line = line(&load, name, found, median(alone.iter().copied()));
+            println!("{line}");
+            if let Some(record) = &mut record {
+                record.push(&line).expect("the record is written");
+            }
+        }
     }
     stopper.stop();
     serving.join().expect("no panic").expect("no error");
     std::fs::remove_dir_all(&folder).expect("the folder");
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+/// Names and addresses of other servers, and the folder of records.
+fn arguments() -> (Vec<(String, SocketAddr)>, Option<PathBuf>) {
+    let mut out = None;
+    let mut peers = Vec::new();
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.split_once('=') {
+            Some((name, address)) => peers.push((name.to_owned(), address.parse().expect("NAME=ADDRESS"))),
+            None if argument == "--out" => out = Some(PathBuf::from(arguments.next().expect("a folder after --out"))),
+            // Cargo passes options of its own.
+            None => {}
+        }
+    }
+    (peers, out)
+}
+
+fn open_record(out: &std::path::Path, engine: &str, peers: &[(String, SocketAddr)]) -> Csv {
+    let machine = machine::describe();
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut facts = Facts::new("serve: requests a second of servers", machine::commit(&root), "benches/serve.sh");
+    facts.add("engine", engine);
+    facts.extend(machine.facts());
+    facts.add(
+        "servers",
+        ["gmm serve"].into_iter().chain(peers.iter().map(|(name, _)| &**name)).collect::<Vec<_>>().join("; "),
+    );
+    facts.add("note", format!("medians of {TURNS} turns of {TIME:?}; clients and servers share the cores"));
+    Csv::create(out, &machine.slug, &format!("{}-serve", machine::today()), &facts, RECORD).expect("a record")
+}
+
+fn loads(rows: &Array2<f64>) -> [Load; 4] {
+    let single = (0..64).map(|i| binary_request(rows, i, 1)).collect();
+    [
+        Load { name: "one row JSON", rows: 1, connections: 64, requests: vec![json_request(rows, 0, 1)], ours: false },
+        Load { name: "one row binary", rows: 1, connections: 64, requests: single, ours: true },
+        Load {
+            name: "batch JSON",
+            rows: BATCH,
+            connections: 2,
+            requests: vec![json_request(rows, 0, BATCH)],
+            ours: false,
+        },
+        Load {
+            name: "batch binary",
+            rows: BATCH,
+            connections: 2,
+            requests: vec![binary_request(rows, 0, BATCH)],
+            ours: true,
+        },
+    ]
+}
+
+/// Times of the requests of one measurement, in milliseconds.
+#[derive(Clone)]
+struct Measured {
+    middle: f64,
+    p99: f64,
+    max: f64,
+    per_second: f64,
+}
+
+impl Measured {
+    fn of(mut times: Vec<Duration>) -> Self {
+        times.sort_unstable();
+        let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
+        Self { middle: at(0.5), p99: at(0.99), max: at(1.0), per_second: times.len() as f64 / TIME.as_secs_f64() }
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut all: Vec<f64> = values.collect();
+    all.sort_unstable_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+/// A line of the record.
+fn line(load: &Load, program: &str, found: &[Measured], alone: f64) -> String {
+    let of = |value: fn(&Measured) -> f64| median(found.iter().map(value));
+    let Load { name, rows, connections, .. } = load;
+    let per_second = of(|m| m.per_second);
+    let rows_per_second = per_second * *rows as f64;
+    let (ms, p99, max) = (of(|m| m.middle), of(|m| m.p99), of(|m| m.max));
+    let share = rows_per_second / alone;
+    format!(
+        "{name}: {program},{program},{connections},{rows},ok,{ms:.3},{p99:.3},{max:.3},{per_second:.0},{rows_per_second:.0},{share:.3},"
+    )
 }
 
 fn workload() -> (Mixture, Array2<f64>) {
@@ -68,12 +174,12 @@ fn workload() -> (Mixture, Array2<f64>) {
     (mixture, rows)
 }
 
-/// The log densities of all rows, and rows a second of the engine.
-fn engine_alone(engine: &dyn Engine, mixture: &Mixture, rows: &Array2<f64>) -> (Vec<f64>, f64) {
+/// The log densities of all rows, and rows a second of the engine, measured for so long.
+fn engine_alone(engine: &dyn Engine, mixture: &Mixture, rows: &Array2<f64>, time: Duration) -> (Vec<f64>, f64) {
     let scorer = engine.scorer(mixture, Precision::F64).expect("the CPU engine has one");
     let (mut densities, mut labels) = (vec![0.0; BATCH], vec![0; BATCH]);
     let (started, mut count) = (Instant::now(), 0);
-    while started.elapsed() < TIME / 2 {
+    while count == 0 || started.elapsed() < time {
         let data = Dataset::new(rows.clone()).expect("finite");
         let want = EvaluateOptions {
             log_densities: Some(&mut densities),
@@ -173,18 +279,4 @@ fn run(address: SocketAddr, connections: usize, requests: &[Vec<u8>]) -> Vec<Dur
         }
         all
     })
-}
-
-fn report(what: &str, rows: usize, times: &[Duration]) {
-    let mut times = times.to_vec();
-    times.sort_unstable();
-    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
-    let per_second = times.len() as f64 / TIME.as_secs_f64();
-    println!(
-        "{what}: {per_second:.0} requests/s, {:.0} rows/s, p50 {:.2} ms, p99 {:.2} ms, most {:.2} ms",
-        per_second * rows as f64,
-        at(0.5),
-        at(0.99),
-        at(1.0)
-    );
 }

@@ -20,7 +20,7 @@ use crate::input::Input;
 use crate::{Problem, ReadOptions, Table, memory};
 
 /// Messages of a file from so many bytes on are mapped into memory in place of being read.
-const LARGE: u64 = 16 << 20;
+const LARGE: u64 = 1 << 20;
 
 /// Reads Arrow IPC: the file form if the magic word is present, else the stream form.
 pub(super) fn read(input: &Input, options: &ReadOptions) -> Result<Table, Fault> {
