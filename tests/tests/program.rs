@@ -30,6 +30,7 @@ mod cli_pass;
 mod cli_plot;
 mod cli_process;
 mod cli_regress;
+mod cli_report;
 mod cli_resume;
 mod cli_rules;
 mod cli_serve;
