@@ -9,15 +9,15 @@ use gmm_tests::{Folder, data, program};
 use serde_json::{Value, json};
 
 /// A server that runs, and its address as it printed it.
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    address: String,
-    /// Keeps the pipe open, for the log.
-    log: BufReader<std::process::ChildStderr>,
+    pub(crate) address: String,
+    /// The log, unless it is being read; it keeps the pipe open.
+    log: Option<BufReader<std::process::ChildStderr>>,
 }
 
 impl Server {
-    fn start(folder: &Folder, arguments: &str) -> Self {
+    pub(crate) fn start(folder: &Folder, arguments: &str) -> Self {
         let mut command = Command::new(program());
         command.current_dir(folder.path("")).arg("serve").args(arguments.split_whitespace());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -25,12 +25,12 @@ impl Server {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).expect("a line");
         let address = line.trim().strip_prefix("http://").unwrap_or_else(|| panic!("no address: {line}")).to_owned();
-        let log = BufReader::new(child.stderr.take().unwrap());
+        let log = Some(BufReader::new(child.stderr.take().unwrap()));
         Self { child, address, log }
     }
 
     /// The body of the answer to a request, and its status.
-    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let mut stream = TcpStream::connect(&self.address).expect("the server listens");
         let length = body.len();
         let head =
@@ -43,15 +43,28 @@ impl Server {
         (status, serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {body}")))
     }
 
-    fn signal(&self, name: &str) {
+    /// The number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Reads the log while the server runs, so that the pipe does not fill; the thread returns its lines.
+    pub(crate) fn drain(&mut self) -> std::thread::JoinHandle<Vec<String>> {
+        let log = self.log.take().expect("the log");
+        std::thread::spawn(move || log.lines().map_while(Result::ok).collect())
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", name, &id]).status().expect("kill").success());
     }
 
     /// The exit code, and the lines of the log.
-    fn end(mut self) -> (Option<i32>, Vec<Value>) {
+    pub(crate) fn end(mut self) -> (Option<i32>, Vec<Value>) {
         let mut text = String::new();
-        self.log.read_to_string(&mut text).expect("a log");
+        if let Some(log) = &mut self.log {
+            log.read_to_string(&mut text).expect("a log");
+        }
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")));
         let lines = lines.collect();
         (self.child.wait().expect("an end").code(), lines)
