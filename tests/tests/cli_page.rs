@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::cli_serve::Server;
 
 /// A folder with a model of four columns, and a server of it and of its rows.
-fn served() -> (Folder, Server) {
+pub(crate) fn served() -> (Folder, Server) {
     let folder = Folder::new();
     let x = data("iris.csv");
     folder.gmm(&format!("fit {x} -k 3 -o iris.json -q")).ok();

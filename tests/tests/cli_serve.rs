@@ -163,6 +163,36 @@ fn a_model_that_is_fitted_anew_is_served() {
     }
 }
 
+/// The book's unit file, with the program of this test in place of the installed one.
+#[test]
+fn the_unit_file_of_the_book_is_valid() {
+    let mut analyze = Command::new("systemd-analyze");
+    if analyze.arg("--version").stdout(Stdio::null()).status().is_err() {
+        eprintln!("skipped: there is no systemd-analyze");
+        return;
+    }
+    let page = std::fs::read_to_string(gmm_tests::root().join("docs/src/serve.md")).unwrap();
+    let unit = page.split("```text\n").find(|block| block.starts_with("[Unit]")).expect("a unit file");
+    let unit = unit.split_once("```").expect("an end").0;
+    let folder = Folder::new();
+    let check = |unit: &str| {
+        folder.write("gmm.service", unit);
+        let mut analyze = Command::new("systemd-analyze");
+        let output = analyze.arg("verify").arg(folder.path("gmm.service")).output().expect("it starts");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let unit = unit.replace("/usr/local/bin/gmm", &program().display().to_string());
+    assert_eq!(check(&unit), (true, String::new()));
+    // It does find what is wrong.
+    assert_ne!(check(&unit.replace("DynamicUser=yes", "DynamicUser=perhaps")), (true, String::new()));
+    // The options of the file are those of the program.
+    let help = folder.gmm("serve --help").ok().stdout;
+    for option in page.split_whitespace().filter_map(|word| word.strip_prefix("`--")) {
+        let name = option.split(['`', '=']).next().unwrap();
+        assert!(help.contains(&format!("--{name}")), "--{name}");
+    }
+}
+
 #[test]
 fn matrices_are_searched() {
     let folder = folder();

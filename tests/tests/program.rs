@@ -24,6 +24,7 @@ mod cli_merge;
 mod cli_missing;
 mod cli_noise;
 mod cli_online;
+mod cli_openapi;
 mod cli_outliers;
 mod cli_outputs;
 mod cli_page;
