@@ -2,6 +2,7 @@
 
 #[cfg(doctest)]
 mod book;
+pub mod browser;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -65,7 +66,8 @@ fn newest_source(folder: &Path) -> SystemTime {
     let times = entries.filter_map(|path| match path.is_dir() {
         true if path.ends_with("tests") || path.ends_with("examples") => None,
         true => Some(newest_source(&path)),
-        false => modified(&path).filter(|_| path.extension().is_some_and(|e| e == "rs" || e == "toml")),
+        false => modified(&path)
+            .filter(|_| path.extension().is_some_and(|e| ["rs", "toml", "html", "css"].iter().any(|own| e == *own))),
     });
     times.max().unwrap_or(SystemTime::UNIX_EPOCH)
 }

@@ -9,15 +9,15 @@ use gmm_tests::{Folder, data, program};
 use serde_json::{Value, json};
 
 /// A server that runs, and its address as it printed it.
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    address: String,
-    /// Keeps the pipe open, for the log.
-    log: BufReader<std::process::ChildStderr>,
+    pub(crate) address: String,
+    /// The log, unless it is being read; it keeps the pipe open.
+    log: Option<BufReader<std::process::ChildStderr>>,
 }
 
 impl Server {
-    fn start(folder: &Folder, arguments: &str) -> Self {
+    pub(crate) fn start(folder: &Folder, arguments: &str) -> Self {
         let mut command = Command::new(program());
         command.current_dir(folder.path("")).arg("serve").args(arguments.split_whitespace());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -25,12 +25,12 @@ impl Server {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).expect("a line");
         let address = line.trim().strip_prefix("http://").unwrap_or_else(|| panic!("no address: {line}")).to_owned();
-        let log = BufReader::new(child.stderr.take().unwrap());
+        let log = Some(BufReader::new(child.stderr.take().unwrap()));
         Self { child, address, log }
     }
 
     /// The body of the answer to a request, and its status.
-    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
         let mut stream = TcpStream::connect(&self.address).expect("the server listens");
         let length = body.len();
         let head =
@@ -43,15 +43,28 @@ impl Server {
         (status, serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {body}")))
     }
 
-    fn signal(&self, name: &str) {
+    /// The number of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Reads the log while the server runs, so that the pipe does not fill; the thread returns its lines.
+    pub(crate) fn drain(&mut self) -> std::thread::JoinHandle<Vec<String>> {
+        let log = self.log.take().expect("the log");
+        std::thread::spawn(move || log.lines().map_while(Result::ok).collect())
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", name, &id]).status().expect("kill").success());
     }
 
     /// The exit code, and the lines of the log.
-    fn end(mut self) -> (Option<i32>, Vec<Value>) {
+    pub(crate) fn end(mut self) -> (Option<i32>, Vec<Value>) {
         let mut text = String::new();
-        self.log.read_to_string(&mut text).expect("a log");
+        if let Some(log) = &mut self.log {
+            log.read_to_string(&mut text).expect("a log");
+        }
         let lines = text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}")));
         let lines = lines.collect();
         (self.child.wait().expect("an end").code(), lines)
@@ -147,6 +160,36 @@ fn a_model_that_is_fitted_anew_is_served() {
     while components() != Some(3) {
         assert!(started.elapsed() < Duration::from_secs(30), "the new model is not served");
         std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The book's unit file, with the program of this test in place of the installed one.
+#[test]
+fn the_unit_file_of_the_book_is_valid() {
+    let mut analyze = Command::new("systemd-analyze");
+    if analyze.arg("--version").stdout(Stdio::null()).status().is_err() {
+        eprintln!("skipped: there is no systemd-analyze");
+        return;
+    }
+    let page = std::fs::read_to_string(gmm_tests::root().join("docs/src/serve.md")).unwrap();
+    let unit = page.split("```text\n").find(|block| block.starts_with("[Unit]")).expect("a unit file");
+    let unit = unit.split_once("```").expect("an end").0;
+    let folder = Folder::new();
+    let check = |unit: &str| {
+        folder.write("gmm.service", unit);
+        let mut analyze = Command::new("systemd-analyze");
+        let output = analyze.arg("verify").arg(folder.path("gmm.service")).output().expect("it starts");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let unit = unit.replace("/usr/local/bin/gmm", &program().display().to_string());
+    assert_eq!(check(&unit), (true, String::new()));
+    // It does find what is wrong.
+    assert_ne!(check(&unit.replace("DynamicUser=yes", "DynamicUser=perhaps")), (true, String::new()));
+    // The options of the file are those of the program.
+    let help = folder.gmm("serve --help").ok().stdout;
+    for option in page.split_whitespace().filter_map(|word| word.strip_prefix("`--")) {
+        let name = option.split(['`', '=']).next().unwrap();
+        assert!(help.contains(&format!("--{name}")), "--{name}");
     }
 }
 

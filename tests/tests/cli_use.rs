@@ -3,7 +3,7 @@
 use gmm_tests::{Folder, close, data, golden, numbers};
 
 /// The commands that the help lists.
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "fit",
     "predict",
     "score",
@@ -20,6 +20,7 @@ const COMMANDS: [&str; 21] = [
     "generate",
     "select",
     "plot",
+    "report",
     "convert",
     "show",
     "bench",

@@ -13,8 +13,8 @@ use crate::output::{self, Console};
 use crate::progress::ProgressMode;
 use crate::{
     adapt, add, bench, bootstrap, classify, completions, convert, distance, doctor, exit, fit, generate, impute,
-    loglik, man, matmul, maximise, mcmc, merge, outliers, pass, plot, predict, regress, sample, score, select, serve,
-    show, split,
+    loglik, man, matmul, maximise, mcmc, merge, outliers, pass, plot, predict, regress, report, sample, score, select,
+    serve, show, split,
 };
 
 const EXAMPLES: &str = "\
@@ -79,6 +79,7 @@ pub(crate) enum Command {
     Distance(distance::DistanceArgs),
     Bootstrap(bootstrap::BootstrapArgs),
     Plot(plot::PlotArgs),
+    Report(report::ReportArgs),
     Convert(convert::ConvertArgs),
     Serve(serve::ServeArgs),
     Show(show::ShowArgs),

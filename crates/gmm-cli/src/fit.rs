@@ -297,7 +297,7 @@ fn report(
         let data = complete.as_ref().unwrap_or(data);
         let source = args.input.source().caption();
         let what = plot::fit::What { names, columns: None, points: None, seed: options.seed, source };
-        plot::write(path, &plot::fit::picture(&model, data, &what, console)?, console)?;
+        plot::write(path, &plot::fit::picture(&model, Some(data), &what, console)?, console)?;
     }
     Ok(())
 }

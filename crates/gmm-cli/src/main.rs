@@ -37,6 +37,7 @@ mod predict;
 mod progress;
 mod regress;
 mod render;
+mod report;
 mod sample;
 mod score;
 mod select;
@@ -83,6 +84,7 @@ fn main() -> ExitCode {
         Command::Split(args) => split::run(args, &console),
         Command::Distance(args) => distance::run(args, &console),
         Command::Plot(args) => plot::run(args, &console),
+        Command::Report(args) => report::run(args, &console),
         Command::Serve(args) => serve::run(args, &console),
         Command::Show(args) => show::run(args, &console),
         Command::Bootstrap(args) => bootstrap::run(args, &console),

@@ -96,7 +96,7 @@ pub(crate) fn run(args: &PredictArgs, console: &Console) -> anyhow::Result<()> {
 }
 
 /// Values that are evaluated at once, 64 MiB. The engine loads each chunk anew, which takes longer.
-const AT_ONCE: usize = 1 << 23;
+pub(crate) const AT_ONCE: usize = 1 << 23;
 
 /// Writes the responsibilities of components or clusters: many of them a chunk of rows at a time, so that memory for
 /// one chunk suffices.
@@ -153,12 +153,12 @@ fn labels(
 }
 
 /// Number of clusters.
-fn count(clusters: &[usize]) -> usize {
+pub(crate) fn count(clusters: &[usize]) -> usize {
     clusters.iter().max().map_or(0, |most| most + 1)
 }
 
 /// The responsibilities of clusters, from those of components; a further column, the noise, stays the last.
-fn summed(responsibilities: &Array2<f64>, clusters: &[usize]) -> Array2<f64> {
+pub(crate) fn summed(responsibilities: &Array2<f64>, clusters: &[usize]) -> Array2<f64> {
     let (n, further) = (responsibilities.nrows(), responsibilities.ncols() - clusters.len());
     let mut sums = Array2::zeros((n, count(clusters) + further));
     for (c, &cluster) in clusters.iter().enumerate() {

@@ -69,7 +69,7 @@ pub(crate) fn mixture(model: &ModelFile, all: bool, colour: bool) -> String {
 }
 
 /// The weight and volume of noise. The weights of the components are those of a row that is not noise.
-fn noise(noise: &Noise) -> String {
+pub(crate) fn noise(noise: &Noise) -> String {
     let region = match &noise.region {
         None => "a given volume",
         Some(NoiseRegion { rotation: None, .. }) => "a box along the columns",
@@ -145,7 +145,7 @@ pub(crate) fn fixed(value: f64) -> String {
 }
 
 /// A number with `n` decimals, or with three significant digits if it would be rounded to 0.
-fn decimals(value: f64, n: usize) -> String {
+pub(crate) fn decimals(value: f64, n: usize) -> String {
     if value.abs() < 0.5 * 0.1f64.powi(n as i32) { three_digits(value) } else { format!("{value:.n$}") }
 }
 
@@ -177,12 +177,13 @@ pub(crate) fn sparkline(trace: &[f64]) -> String {
         .collect()
 }
 
-fn deviations(covariances: &Covariances, c: usize, d: usize) -> Vec<f64> {
+/// The standard deviations of component `c`, `(d,)`.
+pub(crate) fn deviations(covariances: &Covariances, c: usize, d: usize) -> Vec<f64> {
     (0..d).map(|j| entry(covariances, c, j, j).sqrt()).collect()
 }
 
 /// Entry `(i, j)` of the covariance of component `c`.
-fn entry(covariances: &Covariances, c: usize, i: usize, j: usize) -> f64 {
+pub(crate) fn entry(covariances: &Covariances, c: usize, i: usize, j: usize) -> f64 {
     match covariances {
         Covariances::Full(a) => a[[c, i, j]],
         Covariances::Tied(a) => a[[i, j]],
@@ -194,7 +195,7 @@ fn entry(covariances: &Covariances, c: usize, i: usize, j: usize) -> f64 {
 
 /// `mean ± deviation` for one column, with the number of decimals at which the smallest deviation has three significant
 /// digits.
-fn with_deviations(pairs: &[(f64, f64)]) -> Vec<String> {
+pub(crate) fn with_deviations(pairs: &[(f64, f64)]) -> Vec<String> {
     let smallest = pairs.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
     let largest = pairs.iter().map(|p| p.0.abs().max(p.1)).fold(0.0, f64::max);
     let decimals = 2.0 - smallest.log10().floor();

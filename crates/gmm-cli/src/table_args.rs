@@ -64,6 +64,23 @@ impl DataArgs {
     }
 }
 
+/// As [`DataArgs`], where the rows follow another argument.
+#[derive(Args)]
+pub(crate) struct RowsArgs {
+    /// Rows: a table in any format that gmm fit reads; - is standard input. Several are read as one table
+    #[arg(value_name = "ROWS")]
+    rows: Vec<PathBuf>,
+    #[command(flatten)]
+    table: TableArgs,
+}
+
+impl RowsArgs {
+    /// What the rows are read from, if rows were given.
+    pub(crate) fn source(&self) -> Option<Source<'_>> {
+        (!self.rows.is_empty()).then_some(Source::new(&self.rows, &self.table))
+    }
+}
+
 /// The inputs of a command as they were given, and how they are read.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a> {

@@ -16,7 +16,7 @@ pub struct Spike {
 /// and the `dominated` columns, whose total variance is below `reg_covar`.
 ///
 /// Cost: up to 4 solves per factor, and one factorisation each if columns are left out.
-pub(crate) fn spikes(mixture: &Mixture, reg_covar: f64, empty: &[usize], dominated: &[usize]) -> Vec<Spike> {
+pub fn spikes(mixture: &Mixture, reg_covar: f64, empty: &[usize], dominated: &[usize]) -> Vec<Spike> {
     let (k, d) = mixture.means().dim();
     let columns: Vec<usize> = (0..d).filter(|j| !dominated.contains(j)).collect();
     if reg_covar == 0.0 || columns.is_empty() {

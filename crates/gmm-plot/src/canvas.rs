@@ -277,7 +277,7 @@ fn short(value: f64) -> String {
 }
 
 /// Escapes text for XML, after [`shown`]: XML cannot represent most control characters.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in shown(text).chars() {
         match letter {

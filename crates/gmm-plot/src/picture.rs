@@ -61,6 +61,24 @@ impl Picture {
         &self.svg
     }
 
+    /// The figure as an SVG element within an HTML page: `name` is what a screen reader says in its place, and `id` tells
+    /// it apart from the page's other figures.
+    ///
+    /// ```
+    /// # use gmm_plot::{Trace, trace};
+    /// # let picture = trace(&Trace { values: &[-2.0, -1.0], tol: 0.0, title: String::new(), note: String::new() })?;
+    /// assert!(picture.inline("trace", "a < b").contains(r#"role="img" aria-label="a &lt; b""#));
+    /// # Ok::<(), gmm_plot::Error>(())
+    /// ```
+    pub fn inline(&self, id: &str, name: &str) -> String {
+        let name = crate::canvas::escaped(name).replace('"', "&quot;");
+        let head = format!("<svg role=\"img\" aria-label=\"{name}\"");
+        // Identifiers of clipping paths count from 0 in each figure. Text cannot match, since its < is escaped.
+        let body = self.svg.replacen("<svg", &head, 1);
+        let body = body.replace("<clipPath id=\"c", &format!("<clipPath id=\"{id}-c"));
+        body.replace("<g clip-path=\"url(#c", &format!("<g clip-path=\"url(#{id}-c"))
+    }
+
     /// Renders the figure as a PNG of `scale` pixels per unit, within [`SCALES`]. Needs 4 bytes of memory per pixel.
     ///
     /// # Errors

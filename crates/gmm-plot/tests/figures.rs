@@ -92,7 +92,7 @@ fn fitted(mixture: &Mixture, data: &Dataset, columns: &[usize], names: &[&str]) 
     let note = format!("rows.csv, {} rows; ellipses: 1 and 2 standard deviations", data.n_rows());
     fit(&Fit {
         mixture,
-        data,
+        data: Some(data),
         drawn: &drawn,
         responsibilities: responsibilities.view(),
         columns,
@@ -119,6 +119,50 @@ fn a_pair_of_columns_is_a_panel() {
     assert_eq!(picture, fitted(&mixture, &data, &[0, 1], &["length (mm)", "mass (kg)"]).unwrap());
     // Two ellipses for each of two components, each drawn twice because of its rim.
     assert_eq!(picture.svg().matches("<ellipse").count(), 8);
+}
+
+#[test]
+fn a_mixture_is_drawn_without_rows() {
+    let (mixture, data) = made(2, 3, 300, CovarianceType::Full);
+    let names = ["a", "b", "c"].map(str::to_owned);
+    let responsibilities = Array2::zeros((0, 2));
+    for columns in [&[1][..], &[0, 2], &[0, 1, 2]] {
+        let alone = Fit {
+            mixture: &mixture,
+            noise: None,
+            data: None,
+            drawn: &[],
+            responsibilities: responsibilities.view(),
+            columns,
+            names: &names,
+            note: "the model alone".to_owned(),
+        };
+        let picture = fit(&alone).unwrap();
+        check(&format!("alone-{}", columns.len()), &picture);
+        let beside = fitted(&mixture, &data, columns, &["a", "b", "c"]).unwrap();
+        assert_eq!(picture.svg().matches("<ellipse").count(), beside.svg().matches("<ellipse").count());
+        // The only rectangles are the background, frames and clips: no bars.
+        assert!(picture.svg().matches("<rect").count() <= beside.svg().matches("<rect").count());
+        assert!(!picture.svg().contains("#dddddd"), "bars without rows");
+        assert!(fit(&Fit { drawn: &[0], ..alone }).is_err(), "a row that is not there");
+    }
+}
+
+#[test]
+fn figures_of_one_page_do_not_share_identifiers() {
+    let (mixture, data) = made(2, 3, 50, CovarianceType::Full);
+    let picture = fitted(&mixture, &data, &[0, 1, 2], &["id=\"c0\"", "url(#c0)", "c"]).unwrap();
+    let (a, b) = (picture.inline("a", "x \"y\" <z>"), picture.inline("b", ""));
+    let id = Regex::new("<clipPath id=\"([^\"]+)\"").unwrap();
+    let ids = |svg: &str| id.captures_iter(svg).map(|found| found[1].to_owned()).collect::<Vec<_>>();
+    assert!(ids(&a).len() > 3 && ids(&a).iter().all(|id| !ids(&b).contains(id)));
+    assert!(ids(&a).iter().all(|id| a.contains(&format!("clip-path=\"url(#{id})\""))));
+    assert_eq!(
+        a.matches("url(#c").count(),
+        picture.svg().matches(">url(#c0)<").count(),
+        "only the column's name is left"
+    );
+    assert!(a.starts_with("<svg role=\"img\" aria-label=\"x &quot;y&quot; &lt;z&gt;\""));
 }
 
 #[test]

@@ -39,6 +39,7 @@
 
 mod app;
 mod batch;
+mod conditional;
 mod connection;
 mod error;
 mod grpc;

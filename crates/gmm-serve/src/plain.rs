@@ -19,6 +19,8 @@ struct ScoreRequest {
     version: Option<u64>,
     row: Option<Row>,
     rows: Option<Vec<Row>>,
+    #[serde(default)]
+    conditionals: bool,
 }
 
 #[derive(Deserialize)]
@@ -53,7 +55,8 @@ fn one_or_more<T>(row: Option<T>, rows: Option<Vec<T>>) -> Result<Vec<T>, Refusa
 }
 
 /// Answers `/score`: for each row the label, the log density, the responsibilities, whether it is an outlier if the model
-/// has a threshold, and if values are missing the row with their conditional means.
+/// has a threshold, and if values are missing the row with their conditional means. On request also the density of each
+/// column given the others, of one row.
 ///
 /// # Errors
 /// 400 for a row that does not fit; 404; 413; 429.
@@ -65,6 +68,10 @@ pub(crate) async fn score(models: &Models, body: &Bytes, limits: &Limits) -> Res
     let Served::Model(batcher) = &*served else {
         return Err(Refusal::bad(format!("'{name}' is a matrix: see /search")));
     };
+    let wants_conditionals = request.conditionals;
+    if wants_conditionals && request.rows.is_some() {
+        return Err(Refusal::bad("\"conditionals\" are of one \"row\""));
+    }
     let rows = one_or_more(request.row, request.rows)?;
     limits.check_rows(rows.len())?;
     let (mut values, mut has_missing) = (Vec::with_capacity(rows.len() * batcher.model.n_features()), false);
@@ -73,6 +80,11 @@ pub(crate) async fn score(models: &Models, body: &Bytes, limits: &Limits) -> Res
     }
     let outputs = Outputs { labels: true, responsibilities: true, log_densities: true, conditional_means: has_missing };
     let given = if has_missing { values.clone() } else { Vec::new() };
+    let mut conditionals = Vec::new();
+    if wants_conditionals {
+        let mixture = &batcher.model.file.mixture;
+        tokio::task::block_in_place(|| crate::conditional::write(&mut conditionals, mixture, &values))?;
+    }
     let (results, range) = batcher.evaluate(values, has_missing, outputs).await?;
     let (d, width) = (batcher.model.n_features(), batcher.model.width());
     let mut out = Vec::with_capacity(64 + range.len() * (64 + 20 * width));
@@ -95,6 +107,10 @@ pub(crate) async fn score(models: &Models, body: &Bytes, limits: &Limits) -> Res
             out.extend_from_slice(b",\"conditional_mean\":");
             let own = &results.conditional_means[row * d..][..d];
             crate::tensor::array(out, own, |out, v| number(out, *v));
+        }
+        if wants_conditionals {
+            out.extend_from_slice(b",\"conditionals\":");
+            out.extend_from_slice(&conditionals);
         }
         out.push(b'}');
     });

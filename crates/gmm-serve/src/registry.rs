@@ -126,12 +126,24 @@ fn read_matrix(path: &Path) -> Result<gmm_model::Matrix, FileError> {
     Ok(table.matrix)
 }
 
-/// What shows that a file has changed.
-type Stamp = Option<(SystemTime, u64)>;
+/// What shows that a file has changed: time, length, and number of the file.
+type Stamp = Option<(SystemTime, u64, u64)>;
 
 fn stamp(path: &Path) -> Stamp {
     let meta = std::fs::metadata(path).ok()?;
-    Some((meta.modified().ok()?, meta.len()))
+    Some((meta.modified().ok()?, meta.len(), number(&meta)))
+}
+
+/// The inode: a file that is renamed to this name within the same tick of the file system's clock, some milliseconds, and
+/// with the same length, has another one.
+#[cfg(unix)]
+fn number(meta: &std::fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(meta)
+}
+
+#[cfg(not(unix))]
+const fn number(_: &std::fs::Metadata) -> u64 {
+    0
 }
 
 /// One name and version.

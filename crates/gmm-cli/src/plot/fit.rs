@@ -7,6 +7,7 @@ use gmm_data::{ColumnError, ModelFile, find_columns};
 use gmm_host::{CpuEngine, noise};
 use gmm_model::Dataset;
 use gmm_plot::{Fit, MOST_POINTS, NAMED, Picture, drawn, points_of};
+use ndarray::Array2;
 
 use super::OutputArgs;
 use crate::args::{self, Words};
@@ -70,7 +71,7 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     let titles = titles(units, names, d).map_err(|e| Failure::Usage(format!("--units: {e}")))?;
     let names = if units.is_empty() { names } else { Some(titles.as_slice()) };
     let what = What { names, columns, points: args.points, seed: args.seed, source: args.input.source().caption() };
-    args.output.write(&picture(&model, &data, &what, console)?, console)
+    args.output.write(&picture(&model, Some(&data), &what, console)?, console)
 }
 
 /// Options of a plot of a fit.
@@ -87,18 +88,18 @@ pub(crate) struct What<'a> {
     pub(crate) source: String,
 }
 
-/// Draws rows and mixture.
+/// Draws rows and mixture, or the mixture alone.
 ///
 /// # Errors
 /// Errors if the drawn rows cannot be evaluated, or if there are too many columns.
 pub(crate) fn picture(
     model: &ModelFile,
-    data: &Dataset,
+    data: Option<&Dataset>,
     what: &What<'_>,
     console: &Console,
 ) -> anyhow::Result<Picture> {
     let (mixture, noise) = (&model.mixture, model.noise.as_ref());
-    let (n, d) = (data.n_rows(), mixture.n_features());
+    let (n, d) = (data.map_or(0, Dataset::n_rows), mixture.n_features());
     let names = all_names(what.names, d);
     let columns = match &what.columns {
         Some(columns) => columns.clone(),
@@ -111,11 +112,18 @@ pub(crate) fn picture(
     }
     let most = what.points.unwrap_or_else(|| points_of(columns.len()));
     let rows = drawn(n, most, what.seed);
-    let points = Dataset::new(data.rows().select_rows(&rows))?;
-    // For a few thousand rows, opening a GPU would take longer than this evaluation.
-    let responsibilities =
-        noise::responsibilities(&CpuEngine::new(1)?, mixture, noise, &points, data.rows().precision())?;
-    let mut note = format!("{}, {n} rows", what.source);
+    let responsibilities = match data {
+        Some(data) => {
+            let points = Dataset::new(data.rows().select_rows(&rows))?;
+            // For a few thousand rows, opening a GPU would take longer than this evaluation.
+            noise::responsibilities(&CpuEngine::new(1)?, mixture, noise, &points, data.rows().precision())?
+        }
+        None => Array2::zeros((0, mixture.n_components() + usize::from(noise.is_some()))),
+    };
+    let mut note = what.source.clone();
+    if data.is_some() {
+        note += &format!(", {n} rows");
+    }
     if rows.len() < n && columns.len() > 1 {
         note += &format!(", {} of them drawn (seed {})", rows.len(), what.seed);
     }
@@ -124,6 +132,7 @@ pub(crate) fn picture(
     }
     let few = mixture.n_components() <= NAMED;
     note += match columns.len() {
+        1 if data.is_none() => "; density",
         1 if few => "; histogram, density, and weighted component densities",
         1 => "; histogram and density",
         _ if few => "; ellipses: 1 and 2 standard deviations",
@@ -142,7 +151,8 @@ pub(crate) fn picture(
     Ok(gmm_plot::fit(&fit)?)
 }
 
-fn all_names(names: Option<&[String]>, d: usize) -> Vec<String> {
+/// The names of `d` columns, or their indices.
+pub(crate) fn all_names(names: Option<&[String]>, d: usize) -> Vec<String> {
     names.map_or_else(|| (0..d).map(|j| format!("column {j}")).collect(), <[String]>::to_vec)
 }
 

@@ -5,7 +5,7 @@ pub(crate) mod fit;
 mod plan;
 pub(crate) mod select;
 mod structure;
-mod trace;
+pub(crate) mod trace;
 
 use std::path::{Path, PathBuf};
 

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use gmm_plot::{Trace, trace};
+use gmm_model::{FitSummary, Mixture};
+use gmm_plot::{Error, Picture, Trace, trace};
 
 use super::OutputArgs;
 use crate::exit::Failure;
@@ -33,11 +34,19 @@ pub(crate) fn run(args: &TraceArgs, console: &Console) -> anyhow::Result<()> {
             format!("{name}: the model has no record of a fit, so there is no trace: use a model written by gmm fit");
         return Err(Failure::BadData(why).into());
     };
-    let m = &model.mixture;
+    let picture = picture(&model.mixture, summary).map_err(|error| anyhow::Error::new(error).context(name))?;
+    args.output.write(&picture, console)
+}
+
+/// Draws the trace of a fit.
+///
+/// # Errors
+/// [`Error::Nothing`] if it has no value that is finite.
+pub(crate) fn picture(m: &Mixture, summary: &FitSummary) -> Result<Picture, Error> {
     let components =
         if m.n_components() == 1 { "1 component".to_owned() } else { format!("{} components", m.n_components()) };
     let ended = if summary.converged { "converged" } else { "not converged" };
-    let picture = trace(&Trace {
+    trace(&Trace {
         values: &summary.trace,
         tol: summary.tol,
         title: format!(
@@ -47,7 +56,5 @@ pub(crate) fn run(args: &TraceArgs, console: &Console) -> anyhow::Result<()> {
             summary.n_rows
         ),
         note: format!("{ended} after {} iterations on {}, {}", summary.iterations, summary.engine, summary.precision),
-    });
-    let picture = picture.map_err(|error| anyhow::Error::new(error).context(name))?;
-    args.output.write(&picture, console)
+    })
 }

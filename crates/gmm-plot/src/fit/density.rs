@@ -126,9 +126,11 @@ fn uniform(figure: &Figure<'_, '_>, at: usize) -> (f64, f64, f64) {
 }
 
 /// Returns the edges and heights of a histogram over the span of a column. The number of bars is the square root of the
-/// number of rows, within 8 to 60; a bar's height is its weight divided by total weight and width.
+/// number of rows, within 8 to 60; a bar's height is its weight divided by total weight and width. Without rows there
+/// are no bars.
 fn histogram(figure: &Figure<'_, '_>, at: usize, scale: &Scale) -> (Vec<f64>, Vec<f64>) {
-    let (data, column) = (figure.fit.data, figure.fit.columns[at]);
+    let Some(data) = figure.fit.data else { return (Vec::new(), Vec::new()) };
+    let column = figure.fit.columns[at];
     let (least, most) = figure.spans[at];
     // A constant column is one bar of 4 % of the axis.
     let (from, to, count) = if most > least {

@@ -28,8 +28,9 @@ pub struct Fit<'a> {
     pub mixture: &'a Mixture,
     /// The uniform noise beside the mixture, if there is some. Points that are noise are grey.
     pub noise: Option<&'a Noise>,
-    /// All rows, `(n, d)`. Histograms count all of them, by weight, and the axes cover all of them.
-    pub data: &'a Dataset,
+    /// All rows, `(n, d)`. Histograms count all of them, by weight, and the axes cover all of them. `None` draws the mixture
+    /// alone: its ellipses and densities.
+    pub data: Option<&'a Dataset>,
     /// Indices of the rows drawn as points: see [`drawn`].
     pub drawn: &'a [usize],
     /// Responsibilities of the drawn rows, `(drawn.len(), k)`; with noise `(drawn.len(), k + 1)`, of which the last is the
@@ -79,7 +80,8 @@ pub fn fit(fit: &Fit<'_>) -> Result<Picture, Error> {
     let spans: Vec<(f64, f64)> = fit
         .columns
         .iter()
-        .map(|j| span(fit.data, *j))
+        .enumerate()
+        .map(|(at, j)| fit.data.map_or_else(|| Some(reach(&mixture, at)), |data| span(data, *j)))
         .collect::<Option<_>>()
         .ok_or_else(|| Error::Nothing("every row has a weight of 0".to_owned()))?;
     let figure = Figure { fit, mixture, spans, points: scatter::points(fit) };
@@ -91,14 +93,15 @@ pub fn fit(fit: &Fit<'_>) -> Result<Picture, Error> {
 }
 
 fn check(fit: &Fit<'_>) -> Result<(), Error> {
-    let (n, d, k) = (fit.data.n_rows(), fit.mixture.n_features(), fit.mixture.n_components());
+    let (d, k) = (fit.mixture.n_features(), fit.mixture.n_components());
+    let (n, of_rows) = fit.data.map_or((0, d), |data| (data.n_rows(), data.n_features()));
     let wrong = |what: String| Err(Error::Columns(what));
     if fit.columns.is_empty() || fit.columns.len() > MOST_COLUMNS {
         return wrong(format!("{} columns to draw: from 1 to {MOST_COLUMNS} are possible", fit.columns.len()));
     }
-    if fit.data.n_features() != d || fit.names.len() != d {
-        let (rows, names) = (fit.data.n_features(), fit.names.len());
-        return wrong(format!("the mixture has {d} columns, the rows {rows}, and {names} are named"));
+    if of_rows != d || fit.names.len() != d {
+        let names = fit.names.len();
+        return wrong(format!("the mixture has {d} columns, the rows {of_rows}, and {names} are named"));
     }
     let columns = k + usize::from(fit.noise.is_some());
     if fit.responsibilities.dim() != (fit.drawn.len(), columns) || fit.drawn.iter().any(|row| *row >= n) {
@@ -112,6 +115,15 @@ fn check(fit: &Fit<'_>) -> Result<(), Error> {
 fn span(data: &Dataset, column: usize) -> Option<(f64, f64)> {
     let values = (0..data.n_rows()).filter(|row| data.weight(*row) > 0.0).map(|row| data.rows().at(row, column));
     values.fold(None, |ends, v| Some(ends.map_or((v, v), |(least, most): (f64, f64)| (least.min(v), most.max(v)))))
+}
+
+/// Where the components of a mixture lie in one of its columns: their means and two standard deviations around them.
+fn reach(mixture: &Mixture, at: usize) -> (f64, f64) {
+    let ends = (0..mixture.n_components()).map(|c| {
+        let (mean, deviation) = (mixture.means()[[c, at]], ellipse::covariance(mixture, c, [at, at])[0].sqrt());
+        (mean - 2.0 * deviation, mean + 2.0 * deviation)
+    });
+    ends.fold((f64::INFINITY, f64::NEG_INFINITY), |all, one| (all.0.min(one.0), all.1.max(one.1)))
 }
 
 /// The data that all panels of a picture share.

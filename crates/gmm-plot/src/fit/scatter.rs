@@ -25,8 +25,8 @@ const SURE: f64 = 0.98;
 /// Returns the points of the drawn rows, except those of weight 0.
 pub(super) fn points(fit: &Fit<'_>) -> Vec<Point> {
     let k = fit.mixture.n_components();
-    let counted =
-        fit.drawn.iter().zip(fit.responsibilities.outer_iter()).filter(|(row, _)| fit.data.weight(**row) > 0.0);
+    let Some(data) = fit.data else { return Vec::new() };
+    let counted = fit.drawn.iter().zip(fit.responsibilities.outer_iter()).filter(|(row, _)| data.weight(**row) > 0.0);
     let point = |(row, r): (&usize, ndarray::ArrayView1<'_, f64>)| {
         let component = (0..r.len()).fold(0, |best, c| if r[c] > r[best] { c } else { best });
         let look = |c: usize| if c == k { NOISE } else { Look::of(c).colour };
@@ -81,6 +81,7 @@ pub(super) fn draw(canvas: &mut Canvas, panel: &Panel, figure: &Figure<'_, '_>, 
 
 /// Draws the points, grouped by marker and colour.
 fn dots(canvas: &mut Canvas, panel: &Panel, figure: &Figure<'_, '_>, columns: [usize; 2]) {
+    let Some(data) = figure.fit.data else { return };
     let columns = columns.map(|at| figure.fit.columns[at]);
     let n = figure.points.len() as f64;
     // The size shrinks with the number of points, so that few points are visible and many do not merge: without the
@@ -92,7 +93,7 @@ fn dots(canvas: &mut Canvas, panel: &Panel, figure: &Figure<'_, '_>, columns: [u
     canvas.faint(if n > 1000.0 { 0.45 } else { 0.65 }, |canvas| {
         for group in order.chunk_by(|a, b| (a.component, &a.colour) == (b.component, &b.colour)) {
             let place = |point: &&Point| {
-                let rows = figure.fit.data.rows();
+                let rows = data.rows();
                 panel.place(rows.at(point.row, columns[0]), rows.at(point.row, columns[1]))
             };
             let places: Vec<At> = group.iter().map(place).collect();

@@ -2,6 +2,7 @@
 
 mod batching;
 mod client;
+mod conditionals;
 mod fuzzed;
 mod grpc;
 mod inference;

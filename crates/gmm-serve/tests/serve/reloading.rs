@@ -59,15 +59,43 @@ fn a_changed_file_is_served_under_load_without_a_lost_or_wrong_answer() {
                 })
             })
             .collect();
+        // Also if the reload does not happen: the clients would go on for ever.
+        let done = SetOnDrop(&is_done);
         for round in 1..20 {
             gmm_data::write_model(server.path("two.json"), &moved(f64::from(round % 4))).unwrap();
             let expected = valid[round as usize % 4];
             wait_until("the reload", || density(&server).to_bits() == expected);
         }
-        is_done.store(true, Ordering::Relaxed);
+        drop(done);
         clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>()
     });
     assert!(answers > 20, "{answers} answers");
+}
+
+/// Sets a flag at its end, also if a test fails.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_renamed_within_a_tick_of_the_clock_is_served() {
+    let server = quick();
+    let before = density(&server);
+    let (old, new) = (server.path("two.json"), server.path("new.json"));
+    gmm_data::write_model(&old, &moved(1.0)).unwrap();
+    wait_until("the first reload", || density(&server) != before);
+    let first = density(&server);
+    gmm_data::write_model(&new, &moved(2.0)).unwrap();
+    let meta = std::fs::metadata(&old).unwrap();
+    assert_eq!(meta.len(), std::fs::metadata(&new).unwrap().len());
+    std::fs::File::options().write(true).open(&new).unwrap().set_modified(meta.modified().unwrap()).unwrap();
+    std::fs::rename(&new, &old).unwrap();
+    wait_until("the second reload", || density(&server) != first);
 }
 
 #[test]
