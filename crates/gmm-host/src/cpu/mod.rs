@@ -20,18 +20,20 @@ pub(crate) mod products;
 mod scorer;
 pub(crate) mod simd;
 mod terms;
+mod tiles;
 mod top;
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gmm_model::{CovarianceType, Dataset, Mixture, Noise, Precision, PrecisionMixture, Statistics};
+use gmm_model::{CovarianceType, Dataset, Mixture, Noise, NoiseTerms, Precision, PrecisionMixture, Statistics};
 use ndarray::ArrayView2;
 
 use crate::deconvolution::{CpuPasses, MeasuredRows};
 use crate::engine::{ComponentColumns, Evaluate, Scorer, Seeding, check_features};
 use crate::init::{RowDraw, WeighedRows, rows_of};
+use crate::nearby::{Bounds, choice};
 use crate::noise::NoisePass;
 use crate::products::{Kind, Multiplier};
 use crate::{
@@ -39,10 +41,11 @@ use crate::{
 };
 use layout::Layout;
 use parts::PartedRows;
-use passes::Passes;
+use passes::{NearPass, Passes, Skip};
 use scorer::CpuScorer;
 use simd::{Dispatch, Machine};
 use terms::{Terms, relative};
+use tiles::Tiles;
 
 pub use math::exp_in_place;
 pub(crate) use mixing::Mixing;
@@ -64,6 +67,7 @@ pub struct CpuEngine {
     machine: Machine,
     /// Rows whose copy needs more bytes are not copied.
     most_copied: u128,
+    skip: Skip,
     /// Whether each thread runs fits of its own: see [`Engine::concurrently`].
     is_shared_out: Arc<AtomicBool>,
 }
@@ -110,7 +114,7 @@ impl CpuEngine {
             .build()
             .map_err(|e| Error::Device(format!("cannot start {threads} threads: {e}")))?;
         let most_copied = layout::MOST_COPIED;
-        Ok(Self { pool: Arc::new(pool), machine, most_copied, is_shared_out: Arc::default() })
+        Ok(Self { pool: Arc::new(pool), machine, most_copied, skip: Skip::Auto, is_shared_out: Arc::default() })
     }
 
     /// As [`new`](Self::new), but without copies of rows whatever their size, as for rows of more than 256 MiB: each
@@ -120,6 +124,13 @@ impl CpuEngine {
     /// As for [`new`](Self::new).
     pub fn without_copies(threads: usize) -> Result<Self, Error> {
         Ok(Self { most_copied: 0, ..Self::new(threads)? })
+    }
+
+    /// The same engine, whose passes leave out the components that are far from a tile of rows for any number of rows and
+    /// components, or never: for comparisons. Otherwise it depends on their numbers.
+    #[must_use]
+    pub fn with_skipping(self, always: bool) -> Self {
+        Self { skip: if always { Skip::Always } else { Skip::Never }, ..self }
     }
 
     /// Number of threads.
@@ -133,7 +144,7 @@ impl CpuEngine {
         }
         let make = || Layout::<T>::new(self.machine, data, shift, self.most_copied);
         let layout = layout::make(&self.pool, data.rows().dim(), make)?;
-        Ok(Box::new(CpuRows::new(layout, Passes::new(self.machine, self.pool.clone()))))
+        Ok(Box::new(CpuRows::new(layout, Passes::new(self.machine, self.pool.clone(), self.skip))))
     }
 }
 
@@ -226,13 +237,15 @@ struct CpuRows<T> {
     near: Vec<f64>,
     /// Candidate rows of the last `weigh_draws`, `(t, d)`, less the shift; empty after the next centre is added.
     drawn: Vec<T>,
+    /// The rows in another order, created when a mixture has many components; `Some(None)` if there is no memory for it.
+    tiles: Option<Option<Arc<Tiles<T>>>>,
     /// The same rows in `f64`, created when a mixture first needs them; see [`wide`](Self::wide).
     wide: Option<Box<CpuRows<f64>>>,
 }
 
 impl<T: Dispatch> CpuRows<T> {
     const fn new(layout: Layout<T>, passes: Passes<T>) -> Self {
-        Self { layout, passes, near: Vec::new(), drawn: Vec::new(), wide: None }
+        Self { layout, passes, near: Vec::new(), drawn: Vec::new(), tiles: None, wide: None }
     }
 
     /// Returns the rows in `f64` if the mixture has a component so narrow and so far from the shift that rounding its
@@ -249,6 +262,38 @@ impl<T: Dispatch> CpuRows<T> {
             self.wide = Some(Box::new(CpuRows::new(layout, self.passes.anew())));
         }
         Ok(self.wide.as_deref_mut())
+    }
+
+    /// The statistics of a pass, and the count of the noise.
+    fn expectation(&mut self, mixture: &Mixture, noise: Option<NoiseTerms>) -> Result<NoisePass, Error> {
+        let (kind, shift) = (mixture.covariance_type(), &self.layout.shift);
+        let terms = Terms::new(mixture, shift);
+        let count = match self.tiles(mixture.n_components()) {
+            Some(tiles) => {
+                let bounds = &Bounds::of_mixture(mixture, &tiles.layout.shift);
+                self.passes.expectation_near(&tiles, &NearPass { terms: &terms, bounds, noise })?
+            }
+            None => self.passes.expectation(&self.layout, &terms, noise)?,
+        };
+        let statistics = self.passes.statistics(&self.layout, kind, mixture.means(), &terms.means);
+        Ok(NoisePass { statistics, count })
+    }
+
+    /// The reordered rows, if a pass with `k` components leaves out those that are far from a tile.
+    fn tiles(&mut self, k: usize) -> Option<Arc<Tiles<T>>> {
+        let Layout { n, d, .. } = self.layout;
+        match (self.passes.skip, choice(n, k, d)) {
+            (Skip::Never, _) | (Skip::Auto, Err(_)) => return None,
+            (Skip::Always, _) | (Skip::Auto, Ok(())) => {}
+        }
+        if self.tiles.is_none() {
+            let made = self.passes.make_layout((n, d), || Tiles::new(&self.layout));
+            if let Err(error) = &made {
+                tracing::info!(%error, "rows are not reordered: every component is evaluated for every row");
+            }
+            self.tiles = Some(made.ok().map(Arc::new));
+        }
+        self.tiles.clone().flatten()
     }
 
     /// Whether any mixture of a batch needs the [`wide`](Self::wide) rows.
@@ -269,7 +314,7 @@ impl<T: Dispatch> crate::Passes for CpuRows<T> {
         if !self.layout.move_to(shift) {
             return Ok(false);
         }
-        (self.near, self.drawn, self.wide) = (Vec::new(), Vec::new(), None);
+        (self.near, self.drawn, self.tiles, self.wide) = (Vec::new(), Vec::new(), None, None);
         Ok(true)
     }
 
@@ -283,20 +328,14 @@ impl<T: Dispatch> crate::Passes for CpuRows<T> {
         if let Some(wide) = self.wide(mixture)? {
             return wide.pass(mixture);
         }
-        let terms = Terms::new(mixture, &self.layout.shift);
-        self.passes.expectation(&self.layout, &terms)?;
-        Ok(self.passes.statistics(&self.layout, mixture.covariance_type(), mixture.means(), &terms.means))
+        Ok(self.expectation(mixture, None)?.statistics)
     }
 
     fn pass_beside(&mut self, mixture: &Mixture, noise: &Noise) -> Result<Option<NoisePass>, Error> {
         if let Some(wide) = self.wide(mixture)? {
             return wide.pass_beside(mixture, noise);
         }
-        let terms = Terms::new(mixture, &self.layout.shift);
-        let count = self.passes.expectation_beside(&self.layout, &terms, Some(noise.terms()))?;
-        let kind = mixture.covariance_type();
-        let statistics = self.passes.statistics(&self.layout, kind, mixture.means(), &terms.means);
-        Ok(Some(NoisePass { statistics, count }))
+        self.expectation(mixture, Some(noise.terms())).map(Some)
     }
 
     fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {

@@ -23,7 +23,7 @@ pub(super) struct CpuScorer<T> {
 impl<T: Dispatch> CpuScorer<T> {
     pub(super) fn new(engine: &CpuEngine, mixture: &Mixture) -> Self {
         let shift = shift::of_mixture(mixture);
-        let passes = Mutex::new(Passes::new(engine.machine, engine.pool.clone()));
+        let passes = Mutex::new(Passes::new(engine.machine, engine.pool.clone(), super::passes::Skip::Never));
         Self { terms: Terms::new(mixture, &shift), shift, passes }
     }
 }

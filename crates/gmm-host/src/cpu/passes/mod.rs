@@ -4,9 +4,11 @@ mod evaluate;
 mod expectation;
 mod given;
 mod likelihood;
+mod near;
 mod nearest;
 
 pub(crate) use evaluate::EStepOutput;
+pub(crate) use near::{NearPass, Skip};
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -42,6 +44,7 @@ pub(crate) struct Passes<T> {
     shape: Option<Shape>,
     /// Number of rows that the shares divide.
     rows: usize,
+    pub(crate) skip: Skip,
 }
 
 /// The parameters that determine the size of the workspace.
@@ -114,8 +117,8 @@ impl<T: Real> Workspace<T> {
 }
 
 impl<T: Dispatch> Passes<T> {
-    pub(crate) const fn new(machine: Machine, pool: Arc<rayon::ThreadPool>) -> Self {
-        Self { machine, pool, shares: Vec::new(), spare: Vec::new(), alone: Vec::new(), shape: None, rows: 0 }
+    pub(crate) const fn new(machine: Machine, pool: Arc<rayon::ThreadPool>, skip: Skip) -> Self {
+        Self { machine, pool, shares: Vec::new(), spare: Vec::new(), alone: Vec::new(), shape: None, rows: 0, skip }
     }
 
     /// The instruction set of the passes.
@@ -125,7 +128,7 @@ impl<T: Dispatch> Passes<T> {
 
     /// Creates passes for other rows, on the same threads.
     pub(crate) fn anew<S: Dispatch>(&self) -> Passes<S> {
-        Passes::new(self.machine, self.pool.clone())
+        Passes::new(self.machine, self.pool.clone(), self.skip)
     }
 
     /// Makes a layout of rows of this shape, as [`layout::make`].

@@ -1,0 +1,55 @@
+//! Which components can matter in a tile of rows: exact EM with thousands of components.
+//!
+//! With many components nearly every responsibility is zero, yet a dense pass computes them all. Here rows are
+//! [reordered](order()) once into tiles of rows that are near each other, and every tile has a bounding box.
+//! [`Bounds`] limits the log density of a component anywhere in a box. A pass treats a tile like this:
+//!
+//! 1. Evaluate the components with the largest bounds. The largest joint density of each row so far is a lower bound of
+//!    its mixture density; `low` is the smallest of these over the rows of the tile.
+//! 2. Add every component whose bound is at least `low − FLOOR`, and repeat, until all of them were evaluated.
+//! 3. Leave out the others: densities, responsibilities and sums run over the list.
+//!
+//! **What is left out.** A component `c` is left out of a tile only if `p_c(x) < 2⁻⁶⁰ p(x)` for each of its rows (with a
+//! margin for rounding). Its responsibility there is below `2⁻⁶⁰ w_c`. So all that is left out of a component's weight
+//! sums to less than 2⁻⁶⁰ of `n w_c`, and a row's density changes by less than 2⁻⁶⁰ of itself, a hundredth of one
+//! rounding error. It is the floor that dense passes have for moments ([`FLOOR_BITS`]).
+//!
+//! Nothing depends on earlier passes: the list follows from rows and mixture. [`Selection`] finds it for a tile without
+//! a look at every component: the bounds in the box of [`GROUP`] tiles rank the components, and a tile considers them in
+//! that order until the bound of the group is too low.
+
+mod bounds;
+mod order;
+mod select;
+
+pub(crate) use bounds::{Bounds, Boxes, RowBox};
+pub(crate) use order::order;
+pub(crate) use select::Selection;
+
+/// Responsibilities below `2^-FLOOR_BITS` of the component's weight are left out of sums.
+pub(crate) const FLOOR_BITS: f64 = 60.0;
+
+/// [`FLOOR_BITS`] as a difference of log densities.
+pub(crate) const FLOOR: f64 = FLOOR_BITS * std::f64::consts::LN_2;
+
+/// Tiles whose common box ranks the components.
+pub(crate) const GROUP: usize = 16;
+
+/// Whether a pass over `(n, d)` rows tries to leave out components of `k`, or does not and why.
+///
+/// The rows are reordered once, which takes as long as some twenty to fifty components of a pass. In each pass the
+/// bounds of some groups of tiles must be computed even if they turn out to be useless. Both must be small beside a
+/// dense pass. In many columns boxes are far larger than clusters.
+pub(crate) fn choice(n: usize, k: usize, d: usize) -> Result<(), &'static str> {
+    match () {
+        () if k < LEAST_COMPONENTS => Err("too few components"),
+        () if d > MOST_COLUMNS => Err("too many columns"),
+        () if n < LEAST_ROWS => Err("too few rows"),
+        () if u32::try_from(n).is_err() => Err("too many rows"),
+        () => Ok(()),
+    }
+}
+
+const LEAST_COMPONENTS: usize = 512;
+const MOST_COLUMNS: usize = 32;
+const LEAST_ROWS: usize = 16 * 256;
