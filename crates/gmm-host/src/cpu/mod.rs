@@ -33,15 +33,15 @@ use ndarray::ArrayView2;
 use crate::deconvolution::{CpuPasses, MeasuredRows};
 use crate::engine::{ComponentColumns, Evaluate, Scorer, Seeding, check_features};
 use crate::init::{RowDraw, WeighedRows, rows_of};
-use crate::nearby::{Bounds, choice};
+use crate::nearby::{Bounds, Probe, Skip, choice};
 use crate::noise::NoisePass;
 use crate::products::{Kind, Multiplier};
 use crate::{
     Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident, default_threads, memory, missing, shift,
 };
-use layout::Layout;
+use layout::{BLOCK, Layout};
 use parts::PartedRows;
-use passes::{NearPass, Passes, Skip};
+use passes::{NearPass, Passes};
 use scorer::CpuScorer;
 use simd::{Dispatch, Machine};
 use terms::{Terms, relative};
@@ -239,13 +239,14 @@ struct CpuRows<T> {
     drawn: Vec<T>,
     /// The rows in another order, created when a mixture has many components; `Some(None)` if there is no memory for it.
     tiles: Option<Option<Arc<Tiles<T>>>>,
+    probe: Option<Probe>,
     /// The same rows in `f64`, created when a mixture first needs them; see [`wide`](Self::wide).
     wide: Option<Box<CpuRows<f64>>>,
 }
 
 impl<T: Dispatch> CpuRows<T> {
     const fn new(layout: Layout<T>, passes: Passes<T>) -> Self {
-        Self { layout, passes, near: Vec::new(), drawn: Vec::new(), tiles: None, wide: None }
+        Self { layout, passes, near: Vec::new(), drawn: Vec::new(), tiles: None, probe: None, wide: None }
     }
 
     /// Returns the rows in `f64` if the mixture has a component so narrow and so far from the shift that rounding its
@@ -268,10 +269,9 @@ impl<T: Dispatch> CpuRows<T> {
     fn expectation(&mut self, mixture: &Mixture, noise: Option<NoiseTerms>) -> Result<NoisePass, Error> {
         let (kind, shift) = (mixture.covariance_type(), &self.layout.shift);
         let terms = Terms::new(mixture, shift);
-        let count = match self.tiles(mixture.n_components()) {
-            Some(tiles) => {
-                let bounds = &Bounds::of_mixture(mixture, &tiles.layout.shift);
-                self.passes.expectation_near(&tiles, &NearPass { terms: &terms, bounds, noise })?
+        let count = match self.near_mixture(mixture) {
+            Some((tiles, bounds)) => {
+                self.passes.expectation_near(&tiles, &NearPass { terms: &terms, bounds: &bounds, noise })?
             }
             None => self.passes.expectation(&self.layout, &terms, noise)?,
         };
@@ -279,21 +279,43 @@ impl<T: Dispatch> CpuRows<T> {
         Ok(NoisePass { statistics, count })
     }
 
-    /// The reordered rows, if a pass with `k` components leaves out those that are far from a tile.
-    fn tiles(&mut self, k: usize) -> Option<Arc<Tiles<T>>> {
-        let Layout { n, d, .. } = self.layout;
-        match (self.passes.skip, choice(n, k, d)) {
-            (Skip::Never, _) | (Skip::Auto, Err(_)) => return None,
-            (Skip::Always, _) | (Skip::Auto, Ok(())) => {}
+    /// The reordered rows and the bounds of a mixture's components, if a pass leaves out those that are far from a tile.
+    fn near_mixture(&mut self, mixture: &Mixture) -> Option<(Arc<Tiles<T>>, Bounds)> {
+        let bounds = |shift: &[f64]| Bounds::of_mixture(mixture, shift);
+        self.reordered(mixture.n_components(), bounds, |c| mixture.log_weight(c))
+    }
+
+    /// The reordered rows and the bounds of distances to centres, `(k, d)`, as [`near_mixture`](Self::near_mixture).
+    fn near_centres(&mut self, points: &[T]) -> Option<(Arc<Tiles<T>>, Bounds)> {
+        let (k, d) = (points.len() / self.layout.d, self.layout.d);
+        let bounds = |_: &[f64]| Bounds::of_centres((k, d), |c, j| points[c * d + j].to_f64());
+        self.reordered(k, bounds, |_| 0.0)
+    }
+
+    fn reordered(
+        &mut self,
+        k: usize,
+        bounds: impl Fn(&[f64]) -> Bounds,
+        log_weight: impl Fn(usize) -> f64,
+    ) -> Option<(Arc<Tiles<T>>, Bounds)> {
+        let Self { layout, passes, probe, tiles, .. } = self;
+        let (mut made, layout, mut near) = (None, &*layout, f64::NAN);
+        let choice = choice(passes.skip, (layout.n, k, layout.d), || {
+            let at = |row, column| layout.at(row, column).to_f64();
+            let probe = probe.get_or_insert_with(|| Probe::new(layout.n, layout.d, BLOCK, at));
+            near = probe.near(made.insert(bounds(&layout.shift)), log_weight);
+            near
+        });
+        if !near.is_nan() {
+            tracing::debug!(n = layout.n, k, d = layout.d, near, ?choice, "components near a tile of rows");
         }
-        if self.tiles.is_none() {
-            let made = self.passes.make_layout((n, d), || Tiles::new(&self.layout));
-            if let Err(error) = &made {
-                tracing::info!(%error, "rows are not reordered: every component is evaluated for every row");
-            }
-            self.tiles = Some(made.ok().map(Arc::new));
-        }
-        self.tiles.clone().flatten()
+        choice.ok()?;
+        let tiles = tiles.get_or_insert_with(|| {
+            let found = passes.make_layout((layout.n, layout.d), || Tiles::new(layout));
+            let refused = |error| tracing::info!(%error, "rows are not reordered: all components are evaluated");
+            found.map_err(refused).ok().map(Arc::new)
+        });
+        Some((tiles.clone()?, made.unwrap_or_else(|| bounds(&layout.shift))))
     }
 
     /// Whether any mixture of a batch needs the [`wide`](Self::wide) rows.
@@ -314,7 +336,8 @@ impl<T: Dispatch> crate::Passes for CpuRows<T> {
         if !self.layout.move_to(shift) {
             return Ok(false);
         }
-        (self.near, self.drawn, self.tiles, self.wide) = (Vec::new(), Vec::new(), None, None);
+        (self.near, self.drawn, self.wide) = (Vec::new(), Vec::new(), None);
+        (self.tiles, self.probe) = (None, None);
         Ok(true)
     }
 
@@ -375,7 +398,10 @@ impl<T: Dispatch> Seeding for CpuRows<T> {
     fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
         check_features(self.layout.d, centres.ncols())?;
         let points = relative(centres, &self.layout.shift);
-        self.passes.nearest(&self.layout, kind, &points)?;
+        match self.near_centres(&points) {
+            Some((tiles, bounds)) => self.passes.nearest_near(&tiles, kind, &points, &bounds)?,
+            None => self.passes.nearest(&self.layout, kind, &points)?,
+        }
         Ok(self.passes.statistics(&self.layout, kind, centres, &points))
     }
 
@@ -418,6 +444,11 @@ impl<T: Dispatch> Evaluate for CpuRows<T> {
             return wide.evaluate(mixture, want);
         }
         let terms = Terms::new(mixture, &self.layout.shift);
+        if want.responsibilities.is_none()
+            && let Some((tiles, bounds)) = self.near_mixture(mixture)
+        {
+            return self.passes.evaluate_near(&tiles, &terms, &bounds, want);
+        }
         self.passes.evaluate(&self.layout, &terms, want)
     }
 
@@ -438,6 +469,19 @@ impl<T: Dispatch> Evaluate for CpuRows<T> {
                 None => self.log_likelihoods(std::slice::from_ref(m)),
             };
             return Ok(mixtures.iter().map(alone).collect::<Result<Vec<_>, _>>()?.concat());
+        }
+        let can_skip =
+            |m: &Mixture| choice(self.passes.skip, (self.layout.n, m.n_components(), self.layout.d), || 0.0).is_ok();
+        if mixtures.iter().any(can_skip) {
+            let [mixture] = mixtures else {
+                let one = |mixture| self.log_likelihoods(std::slice::from_ref(mixture));
+                return Ok(mixtures.iter().map(one).collect::<Result<Vec<_>, _>>()?.concat());
+            };
+            if let Some((tiles, bounds)) = self.near_mixture(mixture) {
+                let terms = Terms::new(mixture, &self.layout.shift);
+                let found = self.passes.evaluate_near(&tiles, &terms, &bounds, EvaluateOptions::default())?;
+                return Ok(vec![found.log_likelihood]);
+            }
         }
         let mut out = vec![0.0; mixtures.len()];
         let mut left = out.as_mut_slice();

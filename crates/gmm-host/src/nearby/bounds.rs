@@ -1,9 +1,8 @@
 //! Upper bounds of a component's log density in a box, and lower bounds of its distance from there.
 
 use gmm_model::{Cholesky, Factors, Mixture};
-use ndarray::ArrayView2;
 
-use super::MOST_COLUMNS;
+use super::{FLOOR, MOST_COLUMNS};
 
 /// Bounds of rounding errors, relative to the numbers that are added: far above those of `d` additions, and far below
 /// what a bound needs.
@@ -56,6 +55,13 @@ impl Boxes {
     }
 }
 
+/// What is bounded.
+#[derive(Clone, Copy, PartialEq)]
+enum Values {
+    LogDensities,
+    Distances,
+}
+
 /// What the bounds need of the components.
 ///
 /// Without correlations the smallest Mahalanobis distance in a box is that of the mean clamped to the box. With
@@ -71,6 +77,8 @@ pub(crate) struct Bounds {
     scales: Vec<f64>,
     /// Log normalisers without the components' weights, `(k,)`.
     constants: Vec<f64>,
+    /// What the bounds are of.
+    of: Values,
     /// For the kinds full and tied: one for each component, or one for all.
     ellipsoids: Vec<Ellipsoid>,
 }
@@ -99,7 +107,8 @@ impl Bounds {
     /// Bounds of the log densities `ln N(x | c)` of a mixture's components.
     pub(crate) fn of_mixture(mixture: &Mixture, shift: &[f64]) -> Self {
         let (k, d) = mixture.means().dim();
-        let mut bounds = Self::of_centres(mixture.means(), shift);
+        let mut bounds = Self::of_centres((k, d), |c, j| mixture.means()[[c, j]] - shift[j]);
+        bounds.of = Values::LogDensities;
         bounds.constants.iter_mut().enumerate().for_each(|(c, slot)| *slot = mixture.log_normalizer(c));
         let mut set = |c: usize, j: usize, sd: f64| bounds.scales[j * k + c] = 1.0 / sd;
         match mixture.factors() {
@@ -119,14 +128,36 @@ impl Bounds {
         bounds
     }
 
-    /// Bounds of `−½ |x − centre|²`.
-    pub(crate) fn of_centres(centres: ArrayView2<'_, f64>, shift: &[f64]) -> Self {
-        let (k, d) = centres.dim();
+    /// Bounds of `−½ |x − centre|²`; `centre(c, j)` is less the shift.
+    pub(crate) fn of_centres((k, d): (usize, usize), centre: impl Fn(usize, usize) -> f64) -> Self {
         let mut means = vec![0.0; k * d];
         for (j, column) in means.chunks_exact_mut(k).enumerate() {
-            column.iter_mut().enumerate().for_each(|(c, slot)| *slot = centres[[c, j]] - shift[j]);
+            column.iter_mut().enumerate().for_each(|(c, slot)| *slot = centre(c, j));
         }
-        Self { k, d, means, scales: vec![1.0; k * d], constants: vec![0.0; k], ellipsoids: Vec::new() }
+        Self {
+            k,
+            d,
+            means,
+            scales: vec![1.0; k * d],
+            constants: vec![0.0; k],
+            of: Values::Distances,
+            ellipsoids: Vec::new(),
+        }
+    }
+
+    /// How far below the smallest value of a tile's rows a bound must be, so that the component can be left out.
+    pub(crate) fn floor(&self) -> f64 {
+        if self.of == Values::Distances { 0.0 } else { FLOOR }
+    }
+
+    /// How far below the largest bound in a tile the first components are that are evaluated: those that are likely to
+    /// be needed.
+    pub(super) fn reach(&self, tile: RowBox<'_>) -> f64 {
+        match self.of {
+            Values::LogDensities => FLOOR / 4.0,
+            // Half of the square of half a diagonal.
+            Values::Distances => tile.low.iter().zip(tile.high).map(|(a, b)| (b - a) * (b - a) / 8.0).sum(),
+        }
     }
 
     /// Number of components.

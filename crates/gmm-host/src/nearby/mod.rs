@@ -20,10 +20,12 @@
 
 mod bounds;
 mod order;
+mod probe;
 mod select;
 
 pub(crate) use bounds::{Bounds, Boxes, RowBox};
 pub(crate) use order::order;
+pub(crate) use probe::Probe;
 pub(crate) use select::Selection;
 
 /// Responsibilities below `2^-FLOOR_BITS` of the component's weight are left out of sums.
@@ -32,20 +34,38 @@ pub(crate) const FLOOR_BITS: f64 = 60.0;
 /// [`FLOOR_BITS`] as a difference of log densities.
 pub(crate) const FLOOR: f64 = FLOOR_BITS * std::f64::consts::LN_2;
 
+/// Whether passes leave out components that are far from a tile.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Skip {
+    /// If [`choice`] expects it to be faster.
+    #[default]
+    Auto,
+    Never,
+    Always,
+}
+
 /// Tiles whose common box ranks the components.
 pub(crate) const GROUP: usize = 16;
 
-/// Whether a pass over `(n, d)` rows tries to leave out components of `k`, or does not and why.
+/// Whether a pass over `(n, d)` rows leaves out components of `k`, or does not and why.
+/// `skip` is what the caller asks for.
 ///
-/// The rows are reordered once, which takes as long as some twenty to fifty components of a pass. In each pass the
-/// bounds of some groups of tiles must be computed even if they turn out to be useless. Both must be small beside a
-/// dense pass. In many columns boxes are far larger than clusters.
-pub(crate) fn choice(n: usize, k: usize, d: usize) -> Result<(), &'static str> {
+/// The rows are reordered once, which takes as long as some hundred components of a pass. In many columns boxes are far
+/// larger than clusters. `near` is the mean part of the components that a [`Probe`] finds near a tile; it is asked last,
+/// and only if the numbers do not decide.
+pub(crate) fn choice(
+    skip: Skip,
+    (n, k, d): (usize, usize, usize),
+    near: impl FnOnce() -> f64,
+) -> Result<(), &'static str> {
     match () {
-        () if k < LEAST_COMPONENTS => Err("too few components"),
+        () if skip == Skip::Never => Err("not asked for"),
         () if d > MOST_COLUMNS => Err("too many columns"),
-        () if n < LEAST_ROWS => Err("too few rows"),
         () if u32::try_from(n).is_err() => Err("too many rows"),
+        () if skip == Skip::Always => Ok(()),
+        () if k < LEAST_COMPONENTS => Err("too few components"),
+        () if n < LEAST_ROWS => Err("too few rows"),
+        () if near() > MOST_NEAR => Err("too many components are near a tile of rows"),
         () => Ok(()),
     }
 }
@@ -53,3 +73,5 @@ pub(crate) fn choice(n: usize, k: usize, d: usize) -> Result<(), &'static str> {
 const LEAST_COMPONENTS: usize = 512;
 const MOST_COLUMNS: usize = 32;
 const LEAST_ROWS: usize = 16 * 256;
+/// So that even a single pass over reordered rows is faster.
+const MOST_NEAR: f64 = 0.25;

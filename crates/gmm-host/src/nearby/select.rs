@@ -4,6 +4,31 @@ use std::cmp::Ordering;
 
 use super::{Bounds, RowBox};
 
+/// The thresholds of one tile: components are evaluated down to a threshold, which falls until it is at most the goal.
+pub(crate) struct Thresholds {
+    best: f64,
+    /// How far the threshold is below the largest bound: four times as far each time.
+    reach: f64,
+    /// Components with a bound below it can be left out.
+    goal: f64,
+}
+
+impl Thresholds {
+    /// Components with at least this bound are evaluated next.
+    pub(crate) fn next(&self) -> f64 {
+        (self.best - self.reach).max(self.goal)
+    }
+
+    /// Sets the goal from the smallest density of the rows, if any row counts. Returns whether it is reached after the
+    /// components down to `threshold` were evaluated.
+    pub(crate) fn is_last(&mut self, threshold: f64, goal: Option<f64>) -> bool {
+        self.goal = goal.unwrap_or(f64::INFINITY);
+        let is_last = threshold <= self.goal || self.reach.is_infinite();
+        self.reach = if self.reach > 0.0 { 4.0 * self.reach } else { f64::INFINITY };
+        is_last
+    }
+}
+
 /// A component with its bound.
 #[derive(Clone, Copy, Default)]
 struct Candidate {
@@ -39,14 +64,14 @@ impl Selection {
         self.sorted = 0;
     }
 
-    /// Begins the search in a tile of the group; returns the largest bound there.
-    pub(crate) fn enter_tile(&mut self, bounds: &Bounds, tile: RowBox<'_>) -> f64 {
+    /// Begins the search in a tile of the group.
+    pub(crate) fn enter_tile(&mut self, bounds: &Bounds, tile: RowBox<'_>) -> Thresholds {
         (self.considered, self.best) = (0, f64::NEG_INFINITY);
         self.below.clear();
         while self.next_bound() >= self.best && self.next_bound() > f64::NEG_INFINITY {
             self.consider(bounds, tile);
         }
-        self.best
+        Thresholds { best: self.best, reach: bounds.reach(tile), goal: f64::NEG_INFINITY }
     }
 
     /// Appends to `chosen` all components with a bound of at least `threshold` in the tile that were not appended

@@ -5,10 +5,11 @@ mod expectation;
 mod given;
 mod likelihood;
 mod near;
+mod near_rows;
 mod nearest;
 
 pub(crate) use evaluate::EStepOutput;
-pub(crate) use near::{NearPass, Skip};
+pub(crate) use near::NearPass;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use super::e_step::WIDE;
 use super::layout::{self, BLOCK, Buffer, Layout, STRIDE};
 use super::moments::{self, SCRATCH, Sums};
 use super::simd::{Dispatch, Machine, Real, Words};
+use crate::nearby::Skip;
 use crate::{Error, memory};
 
 /// Shares per thread: 4, so that a thread delayed by the system delays the others by a quarter at most.

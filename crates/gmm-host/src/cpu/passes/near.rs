@@ -16,20 +16,7 @@ use super::super::tiles::{Tiles, raise};
 use super::expectation::add_log_likelihood;
 use super::{Passes, Share, Workspace, padded};
 use crate::Error;
-use crate::nearby::{Bounds, FLOOR, GROUP, RowBox, Selection};
-
-/// Whether passes leave out components that are far from a tile.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Skip {
-    /// If [`choice`](crate::nearby::choice) says so.
-    #[default]
-    Auto,
-    Never,
-    Always,
-}
-
-/// At first, components are evaluated whose bound is at most this far below the largest; then four times as far, ..
-const REACH: f64 = FLOOR / 4.0;
+use crate::nearby::{Bounds, GROUP, RowBox, Selection};
 
 /// Most tiles that are dense after one near which most components are. Their number doubles each time, so that the
 /// search costs little where it is useless.
@@ -129,7 +116,7 @@ impl<T: Real> Kernel<T> for Expectation<'_, T> {
 }
 
 /// Finds the components near one tile after another.
-struct Near<'a, T: Real> {
+pub(super) struct Near<'a, T: Real> {
     tiles: &'a Tiles<T>,
     terms: &'a Terms<T>,
     bounds: &'a Bounds,
@@ -141,8 +128,8 @@ struct Near<'a, T: Real> {
     low: Vec<f64>,
     high: Vec<f64>,
     /// The components near the current tile, and their parameters.
-    chosen: Vec<u32>,
-    some: Terms<T>,
+    pub(super) chosen: Vec<u32>,
+    pub(super) some: Terms<T>,
     /// Tiles before this one are dense.
     dense_until: usize,
     /// How many tiles are dense after the next one whose list is too long.
@@ -150,7 +137,7 @@ struct Near<'a, T: Real> {
 }
 
 impl<'a, T: Real> Near<'a, T> {
-    fn new(tiles: &'a Tiles<T>, terms: &'a Terms<T>, bounds: &'a Bounds, blocks: Range<usize>) -> Self {
+    pub(super) fn new(tiles: &'a Tiles<T>, terms: &'a Terms<T>, bounds: &'a Bounds, blocks: Range<usize>) -> Self {
         Self {
             tiles,
             terms,
@@ -171,7 +158,7 @@ impl<'a, T: Real> Near<'a, T> {
     /// the workspace. Returns false if most components are near, or if every density of a row underflows: the tile is
     /// then dense. Rows that do not count have no say.
     #[inline(always)]
-    fn find<W: Words<T>>(
+    pub(super) fn find<W: Words<T>>(
         &mut self,
         w: W,
         block: usize,
@@ -208,13 +195,12 @@ impl<'a, T: Real> Near<'a, T> {
         let (x, rows, tile) = (tiles.layout.copied(block), tiles.layout.rows_in(block), tiles.boxes.of(block));
         let wide = padded::<T, W>(rows);
         let lowest = T::of(-T::MAX.to_f64());
-        let best = selection.enter_tile(bounds, tile);
+        let mut thresholds = selection.enter_tile(bounds, tile);
         chosen.clear();
         some.clear();
         work.top[..wide].fill(lowest);
-        let (mut reach, mut goal) = (REACH, f64::NEG_INFINITY);
         loop {
-            let (threshold, before) = ((best - reach).max(goal), chosen.len());
+            let (threshold, before) = (thresholds.next(), chosen.len());
             selection.above(bounds, tile, threshold, chosen);
             if 2 * chosen.len() > terms.k {
                 return false;
@@ -224,13 +210,11 @@ impl<'a, T: Real> Near<'a, T> {
                 let Workspace { joint, distances, scratch, top, .. } = &mut *work;
                 log_joint_of_rows(w, some, before..some.k, x, wide, joint, distances, scratch);
                 raise(w, &joint[before * STRIDE..], some.k - before, wide, top);
-                goal =
-                    lowest_of(&work.top[..rows], &counts).map_or(goal, |low| low - FLOOR - rounding::<T>(terms.d, low));
             }
-            if threshold <= goal || reach.is_infinite() {
+            let low = lowest_of(&work.top[..rows], &counts);
+            if thresholds.is_last(threshold, low.map(|low| low - bounds.floor() - rounding::<T>(terms.d, low))) {
                 break;
             }
-            reach *= 4.0;
         }
         (0..rows).all(|row| work.top[row] > lowest || !counts(row))
     }
@@ -249,7 +233,7 @@ fn lowest_of<T: Real>(top: &[T], counts: &impl Fn(usize) -> bool) -> Option<f64>
 }
 
 /// A bound of the rounding error of a log density.
-fn rounding<T: Real>(d: usize, value: f64) -> f64 {
+pub(super) fn rounding<T: Real>(d: usize, value: f64) -> f64 {
     let eps = if T::PRECISION == Precision::F32 { f64::from(f32::EPSILON) } else { f64::EPSILON };
     8.0 * (d + 2) as f64 * eps * value.abs()
 }
