@@ -240,13 +240,24 @@ struct CpuRows<T> {
     /// The rows in another order, created when a mixture has many components; `Some(None)` if there is no memory for it.
     tiles: Option<Option<Arc<Tiles<T>>>>,
     probe: Option<Probe>,
+    /// See [`crate::Passes::near_components`].
+    near_components: Option<f64>,
     /// The same rows in `f64`, created when a mixture first needs them; see [`wide`](Self::wide).
     wide: Option<Box<CpuRows<f64>>>,
 }
 
 impl<T: Dispatch> CpuRows<T> {
     const fn new(layout: Layout<T>, passes: Passes<T>) -> Self {
-        Self { layout, passes, near: Vec::new(), drawn: Vec::new(), tiles: None, probe: None, wide: None }
+        Self {
+            layout,
+            passes,
+            near: Vec::new(),
+            drawn: Vec::new(),
+            tiles: None,
+            probe: None,
+            near_components: None,
+            wide: None,
+        }
     }
 
     /// Returns the rows in `f64` if the mixture has a component so narrow and so far from the shift that rounding its
@@ -271,9 +282,15 @@ impl<T: Dispatch> CpuRows<T> {
         let terms = Terms::new(mixture, shift);
         let count = match self.near_mixture(mixture) {
             Some((tiles, bounds)) => {
-                self.passes.expectation_near(&tiles, &NearPass { terms: &terms, bounds: &bounds, noise })?
+                let pass = NearPass { terms: &terms, bounds: &bounds, noise };
+                let (count, near) = self.passes.expectation_near(&tiles, &pass)?;
+                self.near_components = Some(near);
+                count
             }
-            None => self.passes.expectation(&self.layout, &terms, noise)?,
+            None => {
+                self.near_components = None;
+                self.passes.expectation(&self.layout, &terms, noise)?
+            }
         };
         let statistics = self.passes.statistics(&self.layout, kind, mixture.means(), &terms.means);
         Ok(NoisePass { statistics, count })
@@ -303,8 +320,9 @@ impl<T: Dispatch> CpuRows<T> {
         let choice = choice(passes.skip, (layout.n, k, layout.d), || {
             let at = |row, column| layout.at(row, column).to_f64();
             let probe = probe.get_or_insert_with(|| Probe::new(layout.n, layout.d, BLOCK, at));
-            near = probe.near(made.insert(bounds(&layout.shift)), log_weight);
-            near
+            let (are_few, part) = probe.near(made.insert(bounds(&layout.shift)), log_weight);
+            near = part;
+            are_few
         });
         if !near.is_nan() {
             tracing::debug!(n = layout.n, k, d = layout.d, near, ?choice, "components near a tile of rows");
@@ -345,6 +363,10 @@ impl<T: Dispatch> crate::Passes for CpuRows<T> {
         let shape = (rows.len(), self.layout.d);
         let layout = self.passes.make_layout(shape, || self.layout.sample(rows, weights))?;
         Ok(Box::new(Self::new(layout, self.passes.anew())))
+    }
+
+    fn near_components(&self) -> Option<f64> {
+        self.wide.as_ref().and_then(|wide| wide.near_components()).or(self.near_components)
     }
 
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
@@ -471,7 +493,7 @@ impl<T: Dispatch> Evaluate for CpuRows<T> {
             return Ok(mixtures.iter().map(alone).collect::<Result<Vec<_>, _>>()?.concat());
         }
         let can_skip =
-            |m: &Mixture| choice(self.passes.skip, (self.layout.n, m.n_components(), self.layout.d), || 0.0).is_ok();
+            |m: &Mixture| choice(self.passes.skip, (self.layout.n, m.n_components(), self.layout.d), || true).is_ok();
         if mixtures.iter().any(can_skip) {
             let [mixture] = mixtures else {
                 let one = |mixture| self.log_likelihoods(std::slice::from_ref(mixture));

@@ -130,6 +130,10 @@ impl<T: Dispatch> crate::Passes for PartedRows<T> {
         Ok(Box::new(CpuRows::new(layout?, self.passes.anew())))
     }
 
+    fn near_components(&self) -> Option<f64> {
+        self.parts.iter().filter_map(|part| part.near_components()).reduce(f64::max)
+    }
+
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
         self.sum(|part, _| part.pass(mixture))
     }

@@ -51,12 +51,12 @@ pub(crate) const GROUP: usize = 16;
 /// `skip` is what the caller asks for.
 ///
 /// The rows are reordered once, which takes as long as some hundred components of a pass. In many columns boxes are far
-/// larger than clusters. `near` is the mean part of the components that a [`Probe`] finds near a tile; it is asked last,
-/// and only if the numbers do not decide.
+/// larger than clusters. `are_few_near` is what a [`Probe`] finds; it is asked last, and only if the numbers do not
+/// decide.
 pub(crate) fn choice(
     skip: Skip,
     (n, k, d): (usize, usize, usize),
-    near: impl FnOnce() -> f64,
+    are_few_near: impl FnOnce() -> bool,
 ) -> Result<(), &'static str> {
     match () {
         () if skip == Skip::Never => Err("not asked for"),
@@ -65,7 +65,7 @@ pub(crate) fn choice(
         () if skip == Skip::Always => Ok(()),
         () if k < LEAST_COMPONENTS => Err("too few components"),
         () if n < LEAST_ROWS => Err("too few rows"),
-        () if near() > MOST_NEAR => Err("too many components are near a tile of rows"),
+        () if !are_few_near() => Err("too many components are near a tile of rows"),
         () => Ok(()),
     }
 }
@@ -73,5 +73,3 @@ pub(crate) fn choice(
 const LEAST_COMPONENTS: usize = 512;
 const MOST_COLUMNS: usize = 32;
 const LEAST_ROWS: usize = 16 * 256;
-/// So that even a single pass over reordered rows is faster.
-const MOST_NEAR: f64 = 0.25;

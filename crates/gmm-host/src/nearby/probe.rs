@@ -34,9 +34,9 @@ impl Probe {
         Self { d, boxes, rows }
     }
 
-    /// The mean part of the components that are near these tiles: with a bound of at least the smallest density of the
+    /// Whether few components are near these tiles, and the mean part that is these tiles: with a bound of at least the smallest density of the
     /// rows less the floor. `log_weight(c)` is added to the log densities.
-    pub(crate) fn near(&self, bounds: &Bounds, log_weight: impl Fn(usize) -> f64) -> f64 {
+    pub(crate) fn near(&self, bounds: &Bounds, log_weight: impl Fn(usize) -> f64) -> (bool, f64) {
         let (mut selection, mut found) = (Selection::default(), 0);
         for (at, rows) in self.rows.iter().enumerate() {
             let tile = self.boxes.of(at);
@@ -62,6 +62,7 @@ impl Probe {
             }
             found += chosen.len();
         }
-        found as f64 / (self.rows.len() * bounds.components()) as f64
+        let near = found as f64 / (self.rows.len() * bounds.components()) as f64;
+        (near <= bounds.most_near(), near)
     }
 }

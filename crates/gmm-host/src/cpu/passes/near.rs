@@ -31,8 +31,9 @@ pub(crate) struct NearPass<'a, T> {
 }
 
 impl<T: Dispatch> Passes<T> {
-    /// As [`expectation`](Self::expectation), for rows in tiles.
-    pub(crate) fn expectation_near(&mut self, tiles: &Tiles<T>, pass: &NearPass<'_, T>) -> Result<f64, Error> {
+    /// As [`expectation`](Self::expectation), for rows in tiles. Returns also the mean number of components that were
+    /// evaluated for a tile.
+    pub(crate) fn expectation_near(&mut self, tiles: &Tiles<T>, pass: &NearPass<'_, T>) -> Result<(f64, f64), Error> {
         let NearPass { terms, noise, .. } = *pass;
         self.prepare(&tiles.layout, terms.kind, terms.k)?;
         let machine = self.machine;
@@ -43,10 +44,8 @@ impl<T: Dispatch> Passes<T> {
             [only] => run(only),
             all => self.pool.install(|| all.par_iter_mut().map(run).sum()),
         };
-        let tiles = tiles.layout.blocks();
-        let mean = evaluated as f64 / tiles as f64;
-        tracing::debug!(k = terms.k, tiles, "a tile of rows has {mean:.1} components whose density is not negligible");
-        Ok(self.shares.iter().map(|share| share.sums.noise).sum())
+        let mean = evaluated as f64 / tiles.layout.blocks() as f64;
+        Ok((self.shares.iter().map(|share| share.sums.noise).sum(), mean))
     }
 }
 
