@@ -34,11 +34,6 @@ impl<T: Dispatch> Tiles<T> {
         }
         Ok(Self { layout, boxes, order })
     }
-
-    /// The given rows of a block.
-    pub(crate) fn rows_of(&self, block: usize) -> &[u32] {
-        &self.order[block * BLOCK..][..self.layout.rows_in(block)]
-    }
 }
 
 /// `top[row] = max(top[row], values[c][row])` over `count` columns of `values`, `STRIDE` apart.

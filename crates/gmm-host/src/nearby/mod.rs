@@ -73,3 +73,25 @@ pub(crate) fn choice(
 const LEAST_COMPONENTS: usize = 512;
 const MOST_COLUMNS: usize = 32;
 const LEAST_ROWS: usize = 16 * 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_choice_follows_from_the_numbers_and_at_last_from_the_sample() {
+        let of = |skip, shape| choice(skip, shape, || true);
+        assert_eq!(of(Skip::Auto, (1_000_000, 1000, 3)), Ok(()));
+        assert_eq!(
+            choice(Skip::Auto, (1_000_000, 1000, 3), || false),
+            Err("too many components are near a tile of rows")
+        );
+        let unasked = || panic!("the sample is not needed");
+        assert_eq!(choice(Skip::Auto, (1_000_000, 511, 3), unasked), Err("too few components"));
+        assert_eq!(choice(Skip::Auto, (1_000_000, 1000, 33), unasked), Err("too many columns"));
+        assert_eq!(choice(Skip::Auto, (4000, 1000, 3), unasked), Err("too few rows"));
+        assert_eq!(choice(Skip::Never, (1_000_000, 1000, 3), unasked), Err("not asked for"));
+        assert_eq!(choice(Skip::Always, (5, 2, 3), unasked), Ok(()));
+        assert_eq!(choice(Skip::Always, (5, 2, 33), unasked), Err("too many columns"));
+    }
+}

@@ -120,3 +120,61 @@ impl Selection {
         self.sorted = end;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gmm_model::{Covariances, Draws, Mixture, reference};
+    use ndarray::{Array1, Array2, Array3};
+
+    use super::super::{Boxes, FLOOR_BITS, GROUP, order};
+    use super::*;
+
+    #[test]
+    fn what_a_list_leaves_out_is_below_the_floor_and_lists_are_short() {
+        let (n, k, d, tile_rows) = (3000, 200, 2, 64);
+        let draws = &mut Draws::for_purpose("lists", 1, 0);
+        let means = Array2::from_shape_simple_fn((k, d), || draws.uniform());
+        let covariance = |i: usize, j: usize| 2e-5 * [[3.0, 1.0], [1.0, 0.5]][i][j];
+        let covariances = Covariances::Full(Array3::from_shape_fn((k, d, d), |(_, i, j)| covariance(i, j)));
+        let rows = Array2::from_shape_fn((n, d), |(i, j)| means[[i % k, j]] + 0.005 * draws.normal());
+        let mixture = Mixture::new(Array1::from_elem(k, 1.0 / k as f64), means, covariances).unwrap();
+        let bounds = Bounds::of_mixture(&mixture, &[0.0; 2]);
+        let order = order(n, d, tile_rows, |row, column| rows[[row, column]]);
+        let tiles: Vec<&[u32]> = order.chunks(tile_rows).collect();
+        let mut boxes = Boxes::none(tiles.len(), d);
+        for (tile, of_tile) in tiles.iter().enumerate() {
+            (0..d).for_each(|j| boxes.extend(tile, j, of_tile.iter().map(|&row| rows[[row as usize, j]])));
+        }
+        let joint = |row: u32, c: usize| reference::log_joint(&mixture, c, rows.row(row as usize));
+        let (mut selection, mut evaluated) = (Selection::default(), 0);
+        let (mut low, mut high) = (vec![0.0; d], vec![0.0; d]);
+        for (tile, of_tile) in tiles.iter().enumerate() {
+            if tile % GROUP == 0 {
+                boxes.around(tile..tiles.len().min(tile + GROUP), &mut low, &mut high);
+                selection.enter_group(&bounds, RowBox { low: &low, high: &high });
+            }
+            let (mut thresholds, mut chosen) = (selection.enter_tile(&bounds, boxes.of(tile)), Vec::new());
+            loop {
+                let threshold = thresholds.next();
+                selection.above(&bounds, boxes.of(tile), threshold, &mut chosen);
+                let top = |row: &u32| chosen.iter().map(|&c| joint(*row, c as usize)).fold(f64::NEG_INFINITY, f64::max);
+                let lowest = of_tile.iter().map(top).reduce(f64::min);
+                if thresholds.is_last(threshold, lowest.map(|v| v - bounds.floor())) {
+                    break;
+                }
+            }
+            evaluated += chosen.len();
+            chosen.sort_unstable();
+            assert!(chosen.windows(2).all(|pair| pair[0] < pair[1]), "a component twice");
+            for &row in *of_tile {
+                let all: Vec<f64> = (0..k).map(|c| joint(row, c)).collect();
+                let total = reference::log_sum_exp(&all);
+                for c in (0..k).filter(|&c| chosen.binary_search(&(c as u32)).is_err()) {
+                    let responsibility = (all[c] - total).exp();
+                    assert!(responsibility < (-FLOOR_BITS).exp2() * mixture.weights()[c], "row {row} component {c}");
+                }
+            }
+        }
+        assert!(evaluated * 4 < k * tiles.len(), "{evaluated} of {}", k * tiles.len());
+    }
+}
