@@ -2,6 +2,7 @@
 
 use crate::common;
 use common::{normal, uniform};
+use gmm_host::init::RowDraw;
 use gmm_host::{CpuEngine, Engine, EvaluateOptions, ReferenceEngine, Resident};
 use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Noise, Precision, Statistics};
 use ndarray::{Array1, Array2, Array3};
@@ -213,5 +214,37 @@ fn the_same_rows_and_threads_give_the_same_bits() {
     };
     for threads in [1, 2, 3] {
         assert!(run(threads) == run(threads), "{threads} threads");
+    }
+}
+
+#[test]
+fn distances_to_many_centres_have_the_bits_of_dense_ones_and_draws_agree() {
+    let (rows, mixture) = clusters(CovarianceType::Spherical, 2600, 80, 2, 0.004);
+    let weight = |i: usize| (i % 4) as f64 * 0.5;
+    for (precision, weighted) in [(Precision::F64, false), (Precision::F64, true), (Precision::F32, true)] {
+        let weights: Option<Vec<f64>> = weighted.then(|| (0..2600).map(weight).collect());
+        let data = Dataset::new(rows.clone()).unwrap();
+        let data = match &weights {
+            Some(weights) => data.with_weights(weights.clone()).unwrap(),
+            None => data,
+        };
+        let load = |always| CpuEngine::new(2).unwrap().with_skipping(always).load(&data, precision, &[0.5; 2]).unwrap();
+        let (mut fast, mut dense) = (load(true), load(false));
+        for (c, centre) in mixture.means().outer_iter().enumerate() {
+            let (found, want) =
+                (fast.add_centre(&centre.to_vec()).unwrap(), dense.add_centre(&centre.to_vec()).unwrap());
+            assert_eq!(found, want, "centre {c}");
+            let draws = [0.1, 0.6, 0.9].map(|uniform| RowDraw { group: c % 3, uniform });
+            let found = fast.weigh_draws(&draws, weights.as_deref()).unwrap();
+            let want = dense.weigh_draws(&draws, weights.as_deref()).unwrap();
+            assert_eq!(found.rows, want.rows, "centre {c}");
+            let total: f64 = dense.add_drawn(1).unwrap().iter().sum();
+            assert_eq!(fast.add_drawn(1).unwrap().iter().sum::<f64>(), total, "centre {c}");
+            for (a, b) in found.left.iter().zip(&want.left) {
+                assert!((a - b).abs() <= 1e-12 * want.left[0].max(total), "centre {c}: {a} and {b}");
+            }
+        }
+        let all = 0..2600;
+        assert_eq!(fast.near(std::slice::from_ref(&all)).unwrap(), dense.near(&[all]).unwrap());
     }
 }

@@ -41,7 +41,7 @@ use crate::{
 };
 use layout::{BLOCK, Layout};
 use parts::PartedRows;
-use passes::{NearPass, Passes};
+use passes::{NearPass, Passes, TiledDistances};
 use scorer::CpuScorer;
 use simd::{Dispatch, Machine};
 use terms::{Terms, relative};
@@ -240,6 +240,9 @@ struct CpuRows<T> {
     /// The rows in another order, created when a mixture has many components; `Some(None)` if there is no memory for it.
     tiles: Option<Option<Arc<Tiles<T>>>>,
     probe: Option<Probe>,
+    /// Centres added so far, and if they are many the distances by tile.
+    centres: usize,
+    tiled: Option<TiledDistances<T>>,
     /// See [`crate::Passes::near_components`].
     near_components: Option<f64>,
     /// The same rows in `f64`, created when a mixture first needs them; see [`wide`](Self::wide).
@@ -255,6 +258,8 @@ impl<T: Dispatch> CpuRows<T> {
             drawn: Vec::new(),
             tiles: None,
             probe: None,
+            centres: 0,
+            tiled: None,
             near_components: None,
             wide: None,
         }
@@ -315,7 +320,7 @@ impl<T: Dispatch> CpuRows<T> {
         bounds: impl Fn(&[f64]) -> Bounds,
         log_weight: impl Fn(usize) -> f64,
     ) -> Option<(Arc<Tiles<T>>, Bounds)> {
-        let Self { layout, passes, probe, tiles, .. } = self;
+        let Self { layout, passes, probe, .. } = self;
         let (mut made, layout, mut near) = (None, &*layout, f64::NAN);
         let choice = choice(passes.skip, (layout.n, k, layout.d), || {
             let at = |row, column| layout.at(row, column).to_f64();
@@ -328,12 +333,34 @@ impl<T: Dispatch> CpuRows<T> {
             tracing::debug!(n = layout.n, k, d = layout.d, near, ?choice, "components near a tile of rows");
         }
         choice.ok()?;
-        let tiles = tiles.get_or_insert_with(|| {
+        let bounds = made.unwrap_or_else(|| bounds(&layout.shift));
+        Some((self.tiles()?, bounds))
+    }
+
+    /// The reordered rows, unless there is no memory for them.
+    fn tiles(&mut self) -> Option<Arc<Tiles<T>>> {
+        let Self { layout, passes, tiles, .. } = self;
+        let make = || {
             let found = passes.make_layout((layout.n, layout.d), || Tiles::new(layout));
             let refused = |error| tracing::info!(%error, "rows are not reordered: all components are evaluated");
             found.map_err(refused).ok().map(Arc::new)
-        });
-        Some((tiles.clone()?, made.unwrap_or_else(|| bounds(&layout.shift))))
+        };
+        tiles.get_or_insert_with(make).clone()
+    }
+
+    /// Lowers the distances of the rows to their nearest centre.
+    fn lower(&mut self, point: &[T]) -> Vec<f64> {
+        self.centres += 1;
+        if self.tiled.is_none()
+            && choice(self.passes.skip, (self.layout.n, self.centres, self.layout.d), || true).is_ok()
+            && let Some(tiles) = self.tiles()
+        {
+            self.tiled = Some(TiledDistances::new(tiles, &self.layout, &self.near));
+        }
+        match &mut self.tiled {
+            Some(tiled) => tiled.add_centre(&self.passes, &self.layout, point, &mut self.near),
+            None => self.passes.add_centre(&self.layout, point, &mut self.near),
+        }
     }
 
     /// Whether any mixture of a batch needs the [`wide`](Self::wide) rows.
@@ -355,7 +382,7 @@ impl<T: Dispatch> crate::Passes for CpuRows<T> {
             return Ok(false);
         }
         (self.near, self.drawn, self.wide) = (Vec::new(), Vec::new(), None);
-        (self.tiles, self.probe) = (None, None);
+        (self.tiles, self.probe, self.centres, self.tiled) = (None, None, 0, None);
         Ok(true)
     }
 
@@ -429,6 +456,7 @@ impl<T: Dispatch> Seeding for CpuRows<T> {
 
     fn forget_centres(&mut self) {
         (self.near, self.drawn) = (Vec::new(), Vec::new());
+        (self.centres, self.tiled) = (0, None);
     }
 
     fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
@@ -439,20 +467,24 @@ impl<T: Dispatch> Seeding for CpuRows<T> {
         }
         self.drawn.clear();
         let point: Vec<T> = centre.iter().zip(&self.layout.shift).map(|(c, s)| T::of(c - s)).collect();
-        Ok(self.passes.add_centre(&self.layout, &point, &mut self.near))
+        Ok(self.lower(&point))
     }
 
     fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error> {
         assert_eq!(weights.is_some(), self.layout.is_weighted(), "row weights");
         let rows = rows_of(draws, &self.near, weights);
         self.drawn = rows.iter().flat_map(|&row| self.layout.row(row)).collect();
-        Ok(WeighedRows { rows, left: self.passes.potentials(&self.layout, &self.drawn, &self.near) })
+        let left = match &self.tiled {
+            Some(tiled) => tiled.potentials(&self.passes, &self.drawn),
+            None => self.passes.potentials(&self.layout, &self.drawn, &self.near),
+        };
+        Ok(WeighedRows { rows, left })
     }
 
     fn add_drawn(&mut self, which: usize) -> Result<Vec<f64>, Error> {
         let drawn = std::mem::take(&mut self.drawn);
         let point = &drawn[which * self.layout.d..][..self.layout.d];
-        Ok(self.passes.add_centre(&self.layout, point, &mut self.near))
+        Ok(self.lower(point))
     }
 
     fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {

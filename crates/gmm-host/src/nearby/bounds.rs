@@ -15,6 +15,18 @@ pub(crate) struct RowBox<'a> {
     pub(crate) high: &'a [f64],
 }
 
+impl RowBox<'_> {
+    /// Squared distance of a point from the box.
+    pub(crate) fn distance(&self, point: &[f64]) -> f64 {
+        let mut sum = 0.0;
+        for (x, (low, high)) in point.iter().zip(self.low.iter().zip(self.high)) {
+            let gap = (low - x).max(x - high).max(0.0);
+            sum += gap * gap;
+        }
+        sum
+    }
+}
+
 /// Bounding boxes of consecutive tiles.
 pub(crate) struct Boxes {
     d: usize,

@@ -5,11 +5,13 @@ mod expectation;
 mod given;
 mod likelihood;
 mod near;
+mod near_centres;
 mod near_rows;
 mod nearest;
 
 pub(crate) use evaluate::EStepOutput;
 pub(crate) use near::NearPass;
+pub(crate) use near_centres::TiledDistances;
 
 use std::ops::Range;
 use std::sync::Arc;

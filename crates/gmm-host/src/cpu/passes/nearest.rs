@@ -195,7 +195,7 @@ impl<T: Real> Kernel<T> for CandidateCosts<'_, T> {
 
 /// `weight value`, or 0 if the weight is 0, even for an infinite distance.
 #[inline(always)]
-fn weighted<T: Real>(weight: T, value: f64) -> f64 {
+pub(super) fn weighted<T: Real>(weight: T, value: f64) -> f64 {
     if weight > T::ZERO { weight.to_f64() * value } else { 0.0 }
 }
 
