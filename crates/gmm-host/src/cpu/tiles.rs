@@ -2,8 +2,8 @@
 
 use super::layout::{BLOCK, Layout, STRIDE};
 use super::simd::{Dispatch, Real, Words};
-use crate::Error;
 use crate::nearby::{Boxes, order};
+use crate::{Error, memory};
 
 /// A reordered copy of rows, with the boxes of its blocks.
 pub(crate) struct Tiles<T> {
@@ -19,6 +19,7 @@ impl<T: Dispatch> Tiles<T> {
     /// # Errors
     /// [`Error::Memory`] if there is no memory for the copy.
     pub(crate) fn new(rows: &Layout<T>) -> Result<Self, Error> {
+        memory::check("the order of the rows", 20 * rows.n as u128)?;
         let order = order(rows.n, rows.d, BLOCK, |row, column| rows.at(row, column).to_f64());
         let weights: Option<Vec<f64>> =
             rows.is_weighted().then(|| order.iter().map(|&row| rows.weight(row as usize).to_f64()).collect());

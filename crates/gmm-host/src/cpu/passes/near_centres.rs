@@ -105,8 +105,7 @@ fn sum<T: Real>(layout: &Layout<T>, block: usize, near: &[f64]) -> f64 {
 /// Whether a row of the tile can be nearer to the point than `most`.
 fn can_lower<T: Real>(tiles: &Tiles<T>, tile: usize, point: &[f64], most: f64) -> bool {
     let distance = tiles.boxes.of(tile).distance(point);
-    // Also if the distance is NaN.
-    !(distance - rounding::<T>(point.len(), distance) >= most)
+    distance - rounding::<T>(point.len(), distance) < most
 }
 
 /// Lowers the distances of a tile's rows.
