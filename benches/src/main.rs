@@ -8,6 +8,7 @@ mod cpu;
 mod definition;
 mod end_to_end;
 mod gpu;
+mod large_k;
 mod likelihood;
 mod ours;
 mod python;
@@ -36,6 +37,8 @@ enum Command {
     Growth(gpu::growth::Arguments),
     /// Time EM iterations over rows in memory, rows that exceed it, and on several GPUs.
     Scale(scale::Arguments),
+    /// Time passes with thousands of components, over lists of near ones and over all.
+    LargeK(large_k::Arguments),
     /// Time reads and fits of files as whole processes, with other programs, and calls from Python.
     EndToEnd(end_to_end::Arguments),
     /// Fit public data sets from every start, and compare the likelihoods that they reach.
@@ -58,6 +61,7 @@ fn main() -> Result<()> {
         Command::EndToEnd(arguments) => end_to_end::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Starts(arguments) => starts::run(&arguments),
+        Command::LargeK(arguments) => large_k::run(&arguments),
         Command::Scale(arguments) => scale::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Plot(arguments) => gpu::growth::plot(&arguments),

@@ -264,6 +264,12 @@ fn report(
     if let Some(on_device) = fit.on_device {
         console.note(|| on_device.to_string());
     }
+    if let Some(near) = fit.near_components {
+        let k = fit.mixture.n_components();
+        console.note(|| {
+            format!("of {k} components {near:.1} were near a tile of 256 rows: the others cannot change a digit")
+        });
+    }
     if options.fast {
         console.tell(&fast_cost(&fit));
     }

@@ -131,6 +131,8 @@ pub struct EmRun {
     pub noise: Option<Noise>,
     /// Iterations that the engine made without the host ([`Passes::iterate`](crate::Passes::iterate)), and their time.
     pub on_device: Option<OnDevice>,
+    /// [`Passes::near_components`](crate::Passes::near_components) after the last pass.
+    pub near_components: Option<f64>,
     /// How the engine chose its EM path, if [`EmOptions::autotune`] is set and it has several.
     pub tuning: Option<Tuning>,
 }
@@ -150,6 +152,7 @@ impl EmRun {
             drops: Vec::new(),
             noise: None,
             on_device: None,
+            near_components: None,
             tuning: None,
         }
     }
@@ -184,7 +187,8 @@ impl EmRun {
         self.empty.clone_from(&later.empty);
         self.tuning.clone_from(&later.tuning);
         self.noise.clone_from(&later.noise);
-        let Self { iterations, converged, finished, on_device, .. } = *later;
+        let Self { iterations, converged, finished, on_device, near_components, .. } = *later;
+        self.near_components = near_components;
         (self.iterations, self.converged, self.finished, self.on_device) = (iterations, converged, finished, on_device);
     }
 }
@@ -264,6 +268,7 @@ pub(crate) fn go_on(
         run.empty = step.empty;
         run.trace.push(objective);
         run.iterations = iteration;
+        run.near_components = rows.near_components();
         if !step.dropped.is_empty() {
             run.drops.push(iteration);
         }

@@ -147,6 +147,9 @@ pub struct Fit {
     pub elapsed: Duration,
     /// The iterations of the best run that the engine made without the host, if any.
     pub on_device: Option<OnDevice>,
+    /// If the last pass of the best run left out components that cannot change a digit of a tile of rows: the mean number of
+    /// components that it evaluated for a tile.
+    pub near_components: Option<f64>,
     /// How the EM path of the best run was chosen, if [`FitOptions::autotune`] is set and the engine has several paths.
     pub tuning: Option<Tuning>,
     /// The measured loss of accuracy, if [`FitOptions::fast`] is set and the best run used an fp16 path.
@@ -269,7 +272,7 @@ fn fit_data(
         best.run = rule::improve(rows.as_mut(), best.run.clone(), &em, &rule, progress, observer)?;
     }
     let (best, empty_at_start) = state.best.clone().map(|best| (best.run, best.empty_at_start)).expect("a run ended");
-    let on_device = best.on_device;
+    let (on_device, near_components) = (best.on_device, best.near_components);
     let fast = match on_device {
         Some(on) if fast::is_fast(on.path) => {
             fast::loss(rows.as_mut(), &best.mixture, &em_options(options, precision))?
@@ -310,7 +313,21 @@ fn fit_data(
     let EmRun { mixture, posterior, noise, tuning, .. } = best;
     let elapsed = started.elapsed();
     let storage = RowStorage { precision, shift: at };
-    Ok(Fit { mixture, posterior, noise, summary, storage, warnings, elapsed, on_device, tuning, fast, state, starts })
+    Ok(Fit {
+        mixture,
+        posterior,
+        noise,
+        summary,
+        storage,
+        warnings,
+        elapsed,
+        on_device,
+        near_components,
+        tuning,
+        fast,
+        state,
+        starts,
+    })
 }
 
 /// The totals of the rows under the best mixture; `asked` is the precision for evaluating them, `precision` that in which

@@ -51,6 +51,7 @@ mod likelihood;
 pub mod many;
 pub mod memory;
 mod missing;
+mod nearby;
 pub mod noise;
 mod online;
 mod outliers;

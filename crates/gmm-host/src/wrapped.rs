@@ -208,6 +208,10 @@ impl<H: Hooks + 'static> Passes for Rows<H> {
         Ok(Box::new(Self { rows, hooks: self.hooks.clone() }))
     }
 
+    fn near_components(&self) -> Option<f64> {
+        self.rows.near_components()
+    }
+
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
         let statistics = self.next()?.pass(mixture)?;
         self.hooks.passed(statistics)

@@ -3,6 +3,7 @@
 mod adapt;
 mod common;
 mod cpu_matches_reference;
+mod near;
 mod parts;
 mod precision_factors;
 mod regress;

@@ -204,7 +204,7 @@ impl<T: Real> Layout<T> {
     #[inline(always)]
     pub(crate) fn block<'a, W: Words<T>>(&'a self, w: W, block: usize, buffer: &'a mut Buffer<T>) -> &'a [T] {
         match &self.cells {
-            Cells::Copied(cells) => &cells[block * self.d * STRIDE..][..self.d * STRIDE],
+            Cells::Copied(_) => self.copied(block),
             Cells::Given(rows, precision) => {
                 let range = block * BLOCK..block * BLOCK + self.rows_in(block);
                 if range.len() < BLOCK {
@@ -218,10 +218,23 @@ impl<T: Real> Layout<T> {
 
     /// Values of one row, `d` of them.
     pub(crate) fn row(&self, row: usize) -> impl Iterator<Item = T> {
-        (0..self.d).map(move |column| match &self.cells {
+        (0..self.d).map(move |column| self.at(row, column))
+    }
+
+    /// One value of a row.
+    pub(crate) fn at(&self, row: usize, column: usize) -> T {
+        match &self.cells {
             Cells::Copied(cells) => cells[(row / BLOCK * self.d + column) * STRIDE + row % BLOCK],
             Cells::Given(rows, precision) => rounded(rows.at(row, column) - self.shift[column], *precision),
-        })
+        }
+    }
+
+    /// The columns of a block of a layout of copies, as [`block`](Self::block).
+    pub(crate) fn copied(&self, block: usize) -> &[T] {
+        match &self.cells {
+            Cells::Copied(cells) => &cells[block * self.d * STRIDE..][..self.d * STRIDE],
+            Cells::Given(..) => panic!("no copies"),
+        }
     }
 
     /// Changes the shift, if the blocks are not copies.
@@ -241,6 +254,11 @@ impl<T: Real> Layout<T> {
     /// Whether the data set has row weights.
     pub(crate) fn is_weighted(&self) -> bool {
         self.weights.is_some()
+    }
+
+    /// The weight of one row.
+    pub(crate) fn weight(&self, row: usize) -> T {
+        self.weights(row / BLOCK)[row % BLOCK]
     }
 
     /// Row weights of one block, `BLOCK` values.

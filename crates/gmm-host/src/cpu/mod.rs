@@ -20,29 +20,32 @@ pub(crate) mod products;
 mod scorer;
 pub(crate) mod simd;
 mod terms;
+mod tiles;
 mod top;
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gmm_model::{CovarianceType, Dataset, Mixture, Noise, Precision, PrecisionMixture, Statistics};
+use gmm_model::{CovarianceType, Dataset, Mixture, Noise, NoiseTerms, Precision, PrecisionMixture, Statistics};
 use ndarray::ArrayView2;
 
 use crate::deconvolution::{CpuPasses, MeasuredRows};
 use crate::engine::{ComponentColumns, Evaluate, Scorer, Seeding, check_features};
 use crate::init::{RowDraw, WeighedRows, rows_of};
+use crate::nearby::{Bounds, Probe, Skip, choice};
 use crate::noise::NoisePass;
 use crate::products::{Kind, Multiplier};
 use crate::{
     Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident, default_threads, memory, missing, shift,
 };
-use layout::Layout;
+use layout::{BLOCK, Layout};
 use parts::PartedRows;
-use passes::Passes;
+use passes::{NearPass, Passes, TiledDistances};
 use scorer::CpuScorer;
 use simd::{Dispatch, Machine};
 use terms::{Terms, relative};
+use tiles::Tiles;
 
 pub use math::exp_in_place;
 pub(crate) use mixing::Mixing;
@@ -64,6 +67,7 @@ pub struct CpuEngine {
     machine: Machine,
     /// Rows whose copy needs more bytes are not copied.
     most_copied: u128,
+    skip: Skip,
     /// Whether each thread runs fits of its own: see [`Engine::concurrently`].
     is_shared_out: Arc<AtomicBool>,
 }
@@ -110,7 +114,7 @@ impl CpuEngine {
             .build()
             .map_err(|e| Error::Device(format!("cannot start {threads} threads: {e}")))?;
         let most_copied = layout::MOST_COPIED;
-        Ok(Self { pool: Arc::new(pool), machine, most_copied, is_shared_out: Arc::default() })
+        Ok(Self { pool: Arc::new(pool), machine, most_copied, skip: Skip::Auto, is_shared_out: Arc::default() })
     }
 
     /// As [`new`](Self::new), but without copies of rows whatever their size, as for rows of more than 256 MiB: each
@@ -120,6 +124,13 @@ impl CpuEngine {
     /// As for [`new`](Self::new).
     pub fn without_copies(threads: usize) -> Result<Self, Error> {
         Ok(Self { most_copied: 0, ..Self::new(threads)? })
+    }
+
+    /// The same engine, whose passes leave out the components that are far from a tile of rows for any number of rows and
+    /// components, or never: for comparisons. Otherwise it depends on their numbers.
+    #[must_use]
+    pub fn with_skipping(self, always: bool) -> Self {
+        Self { skip: if always { Skip::Always } else { Skip::Never }, ..self }
     }
 
     /// Number of threads.
@@ -133,7 +144,7 @@ impl CpuEngine {
         }
         let make = || Layout::<T>::new(self.machine, data, shift, self.most_copied);
         let layout = layout::make(&self.pool, data.rows().dim(), make)?;
-        Ok(Box::new(CpuRows::new(layout, Passes::new(self.machine, self.pool.clone()))))
+        Ok(Box::new(CpuRows::new(layout, Passes::new(self.machine, self.pool.clone(), self.skip))))
     }
 }
 
@@ -226,13 +237,32 @@ struct CpuRows<T> {
     near: Vec<f64>,
     /// Candidate rows of the last `weigh_draws`, `(t, d)`, less the shift; empty after the next centre is added.
     drawn: Vec<T>,
+    /// The rows in another order, created when a mixture has many components; `Some(None)` if there is no memory for it.
+    tiles: Option<Option<Arc<Tiles<T>>>>,
+    probe: Option<Probe>,
+    /// Centres added so far, and if they are many the distances by tile.
+    centres: usize,
+    tiled: Option<TiledDistances<T>>,
+    /// See [`crate::Passes::near_components`].
+    near_components: Option<f64>,
     /// The same rows in `f64`, created when a mixture first needs them; see [`wide`](Self::wide).
     wide: Option<Box<CpuRows<f64>>>,
 }
 
 impl<T: Dispatch> CpuRows<T> {
     const fn new(layout: Layout<T>, passes: Passes<T>) -> Self {
-        Self { layout, passes, near: Vec::new(), drawn: Vec::new(), wide: None }
+        Self {
+            layout,
+            passes,
+            near: Vec::new(),
+            drawn: Vec::new(),
+            tiles: None,
+            probe: None,
+            centres: 0,
+            tiled: None,
+            near_components: None,
+            wide: None,
+        }
     }
 
     /// Returns the rows in `f64` if the mixture has a component so narrow and so far from the shift that rounding its
@@ -249,6 +279,88 @@ impl<T: Dispatch> CpuRows<T> {
             self.wide = Some(Box::new(CpuRows::new(layout, self.passes.anew())));
         }
         Ok(self.wide.as_deref_mut())
+    }
+
+    /// The statistics of a pass, and the count of the noise.
+    fn expectation(&mut self, mixture: &Mixture, noise: Option<NoiseTerms>) -> Result<NoisePass, Error> {
+        let (kind, shift) = (mixture.covariance_type(), &self.layout.shift);
+        let terms = Terms::new(mixture, shift);
+        let count = match self.near_mixture(mixture) {
+            Some((tiles, bounds)) => {
+                let pass = NearPass { terms: &terms, bounds: &bounds, noise };
+                let (count, near) = self.passes.expectation_near(&tiles, &pass)?;
+                self.near_components = Some(near);
+                count
+            }
+            None => {
+                self.near_components = None;
+                self.passes.expectation(&self.layout, &terms, noise)?
+            }
+        };
+        let statistics = self.passes.statistics(&self.layout, kind, mixture.means(), &terms.means);
+        Ok(NoisePass { statistics, count })
+    }
+
+    /// The reordered rows and the bounds of a mixture's components, if a pass leaves out those that are far from a tile.
+    fn near_mixture(&mut self, mixture: &Mixture) -> Option<(Arc<Tiles<T>>, Bounds)> {
+        let bounds = |shift: &[f64]| Bounds::of_mixture(mixture, shift);
+        self.reordered(mixture.n_components(), bounds, |c| mixture.log_weight(c))
+    }
+
+    /// The reordered rows and the bounds of distances to centres, `(k, d)`, as [`near_mixture`](Self::near_mixture).
+    fn near_centres(&mut self, points: &[T]) -> Option<(Arc<Tiles<T>>, Bounds)> {
+        let (k, d) = (points.len() / self.layout.d, self.layout.d);
+        let bounds = |_: &[f64]| Bounds::of_centres((k, d), |c, j| points[c * d + j].to_f64());
+        self.reordered(k, bounds, |_| 0.0)
+    }
+
+    fn reordered(
+        &mut self,
+        k: usize,
+        bounds: impl Fn(&[f64]) -> Bounds,
+        log_weight: impl Fn(usize) -> f64,
+    ) -> Option<(Arc<Tiles<T>>, Bounds)> {
+        let Self { layout, passes, probe, .. } = self;
+        let (mut made, layout, mut near) = (None, &*layout, f64::NAN);
+        let choice = choice(passes.skip, (layout.n, k, layout.d), || {
+            let at = |row, column| layout.at(row, column).to_f64();
+            let probe = probe.get_or_insert_with(|| Probe::new(layout.n, layout.d, BLOCK, at));
+            let (are_few, part) = probe.near(made.insert(bounds(&layout.shift)), log_weight);
+            near = part;
+            are_few
+        });
+        if !near.is_nan() {
+            tracing::debug!(n = layout.n, k, d = layout.d, near, ?choice, "components near a tile of rows");
+        }
+        choice.ok()?;
+        let bounds = made.unwrap_or_else(|| bounds(&layout.shift));
+        Some((self.tiles()?, bounds))
+    }
+
+    /// The reordered rows, unless there is no memory for them.
+    fn tiles(&mut self) -> Option<Arc<Tiles<T>>> {
+        let Self { layout, passes, tiles, .. } = self;
+        let make = || {
+            let found = passes.make_layout((layout.n, layout.d), || Tiles::new(layout));
+            let refused = |error| tracing::info!(%error, "rows are not reordered: all components are evaluated");
+            found.map_err(refused).ok().map(Arc::new)
+        };
+        tiles.get_or_insert_with(make).clone()
+    }
+
+    /// Lowers the distances of the rows to their nearest centre.
+    fn lower(&mut self, point: &[T]) -> Vec<f64> {
+        self.centres += 1;
+        if self.tiled.is_none()
+            && choice(self.passes.skip, (self.layout.n, self.centres, self.layout.d), || true).is_ok()
+            && let Some(tiles) = self.tiles()
+        {
+            self.tiled = Some(TiledDistances::new(tiles, &self.layout, &self.near));
+        }
+        match &mut self.tiled {
+            Some(tiled) => tiled.add_centre(&self.passes, &self.layout, point, &mut self.near),
+            None => self.passes.add_centre(&self.layout, point, &mut self.near),
+        }
     }
 
     /// Whether any mixture of a batch needs the [`wide`](Self::wide) rows.
@@ -270,6 +382,7 @@ impl<T: Dispatch> crate::Passes for CpuRows<T> {
             return Ok(false);
         }
         (self.near, self.drawn, self.wide) = (Vec::new(), Vec::new(), None);
+        (self.tiles, self.probe, self.centres, self.tiled) = (None, None, 0, None);
         Ok(true)
     }
 
@@ -279,24 +392,22 @@ impl<T: Dispatch> crate::Passes for CpuRows<T> {
         Ok(Box::new(Self::new(layout, self.passes.anew())))
     }
 
+    fn near_components(&self) -> Option<f64> {
+        self.wide.as_ref().and_then(|wide| wide.near_components()).or(self.near_components)
+    }
+
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
         if let Some(wide) = self.wide(mixture)? {
             return wide.pass(mixture);
         }
-        let terms = Terms::new(mixture, &self.layout.shift);
-        self.passes.expectation(&self.layout, &terms)?;
-        Ok(self.passes.statistics(&self.layout, mixture.covariance_type(), mixture.means(), &terms.means))
+        Ok(self.expectation(mixture, None)?.statistics)
     }
 
     fn pass_beside(&mut self, mixture: &Mixture, noise: &Noise) -> Result<Option<NoisePass>, Error> {
         if let Some(wide) = self.wide(mixture)? {
             return wide.pass_beside(mixture, noise);
         }
-        let terms = Terms::new(mixture, &self.layout.shift);
-        let count = self.passes.expectation_beside(&self.layout, &terms, Some(noise.terms()))?;
-        let kind = mixture.covariance_type();
-        let statistics = self.passes.statistics(&self.layout, kind, mixture.means(), &terms.means);
-        Ok(Some(NoisePass { statistics, count }))
+        self.expectation(mixture, Some(noise.terms())).map(Some)
     }
 
     fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {
@@ -336,12 +447,16 @@ impl<T: Dispatch> Seeding for CpuRows<T> {
     fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
         check_features(self.layout.d, centres.ncols())?;
         let points = relative(centres, &self.layout.shift);
-        self.passes.nearest(&self.layout, kind, &points)?;
+        match self.near_centres(&points) {
+            Some((tiles, bounds)) => self.passes.nearest_near(&tiles, kind, &points, &bounds)?,
+            None => self.passes.nearest(&self.layout, kind, &points)?,
+        }
         Ok(self.passes.statistics(&self.layout, kind, centres, &points))
     }
 
     fn forget_centres(&mut self) {
         (self.near, self.drawn) = (Vec::new(), Vec::new());
+        (self.centres, self.tiled) = (0, None);
     }
 
     fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
@@ -352,20 +467,24 @@ impl<T: Dispatch> Seeding for CpuRows<T> {
         }
         self.drawn.clear();
         let point: Vec<T> = centre.iter().zip(&self.layout.shift).map(|(c, s)| T::of(c - s)).collect();
-        Ok(self.passes.add_centre(&self.layout, &point, &mut self.near))
+        Ok(self.lower(&point))
     }
 
     fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error> {
         assert_eq!(weights.is_some(), self.layout.is_weighted(), "row weights");
         let rows = rows_of(draws, &self.near, weights);
         self.drawn = rows.iter().flat_map(|&row| self.layout.row(row)).collect();
-        Ok(WeighedRows { rows, left: self.passes.potentials(&self.layout, &self.drawn, &self.near) })
+        let left = match &self.tiled {
+            Some(tiled) => tiled.potentials(&self.passes, &self.drawn),
+            None => self.passes.potentials(&self.layout, &self.drawn, &self.near),
+        };
+        Ok(WeighedRows { rows, left })
     }
 
     fn add_drawn(&mut self, which: usize) -> Result<Vec<f64>, Error> {
         let drawn = std::mem::take(&mut self.drawn);
         let point = &drawn[which * self.layout.d..][..self.layout.d];
-        Ok(self.passes.add_centre(&self.layout, point, &mut self.near))
+        Ok(self.lower(point))
     }
 
     fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
@@ -379,6 +498,11 @@ impl<T: Dispatch> Evaluate for CpuRows<T> {
             return wide.evaluate(mixture, want);
         }
         let terms = Terms::new(mixture, &self.layout.shift);
+        if want.responsibilities.is_none()
+            && let Some((tiles, bounds)) = self.near_mixture(mixture)
+        {
+            return self.passes.evaluate_near(&tiles, &terms, &bounds, want);
+        }
         self.passes.evaluate(&self.layout, &terms, want)
     }
 
@@ -399,6 +523,19 @@ impl<T: Dispatch> Evaluate for CpuRows<T> {
                 None => self.log_likelihoods(std::slice::from_ref(m)),
             };
             return Ok(mixtures.iter().map(alone).collect::<Result<Vec<_>, _>>()?.concat());
+        }
+        let can_skip =
+            |m: &Mixture| choice(self.passes.skip, (self.layout.n, m.n_components(), self.layout.d), || true).is_ok();
+        if mixtures.iter().any(can_skip) {
+            let [mixture] = mixtures else {
+                let one = |mixture| self.log_likelihoods(std::slice::from_ref(mixture));
+                return Ok(mixtures.iter().map(one).collect::<Result<Vec<_>, _>>()?.concat());
+            };
+            if let Some((tiles, bounds)) = self.near_mixture(mixture) {
+                let terms = Terms::new(mixture, &self.layout.shift);
+                let found = self.passes.evaluate_near(&tiles, &terms, &bounds, EvaluateOptions::default())?;
+                return Ok(vec![found.log_likelihood]);
+            }
         }
         let mut out = vec![0.0; mixtures.len()];
         let mut left = out.as_mut_slice();

@@ -39,7 +39,7 @@ impl<T: Dispatch> PartedRows<T> {
     pub(super) fn new(engine: &CpuEngine, data: &Dataset, shift: &[f64]) -> Result<Self, Error> {
         let bytes = data.n_rows() as u128 * shift.len() as u128 * size_of::<T>() as u128;
         let most_copied = if bytes > engine.most_copied { 0 } else { u128::MAX };
-        let passes = |machine: Machine| Passes::new(machine, engine.pool.clone());
+        let passes = |machine: Machine| Passes::new(machine, engine.pool.clone(), engine.skip);
         let part = |rows: Range<usize>| {
             let layout = engine.pool.install(|| Layout::new(engine.machine, &data.part(rows), shift, most_copied))?;
             Ok::<_, Error>(CpuRows::new(layout, passes(engine.machine)))
@@ -48,7 +48,7 @@ impl<T: Dispatch> PartedRows<T> {
             parts: data.parts().map(part).collect::<Result<_, _>>()?,
             starts: data.parts().map(|rows| rows.start).collect(),
             passes: passes(engine.machine),
-            wide: Passes::new(engine.machine, engine.pool.clone()),
+            wide: Passes::new(engine.machine, engine.pool.clone(), engine.skip),
             whole: None,
             engine: engine.clone(),
             data: data.part(0..data.n_rows()),
@@ -128,6 +128,10 @@ impl<T: Dispatch> crate::Passes for PartedRows<T> {
         let from = |row: usize| (&self.parts[place(row)].layout, row - self.starts[place(row)]);
         let layout = self.engine.pool.install(|| Layout::gathered(rows.len(), &self.shift, weights, |i| from(rows[i])));
         Ok(Box::new(CpuRows::new(layout?, self.passes.anew())))
+    }
+
+    fn near_components(&self) -> Option<f64> {
+        self.parts.iter().filter_map(|part| part.near_components()).reduce(f64::max)
     }
 
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {

@@ -11,6 +11,7 @@ use super::passes::Passes;
 use super::simd::Dispatch;
 use super::terms::Terms;
 use crate::engine::{Scorer, check_features};
+use crate::nearby::Skip;
 use crate::{Error, EvaluateOptions, Evaluation, shift};
 
 /// A mixture in the form that the kernels read, with the workspace of its evaluations.
@@ -23,7 +24,7 @@ pub(super) struct CpuScorer<T> {
 impl<T: Dispatch> CpuScorer<T> {
     pub(super) fn new(engine: &CpuEngine, mixture: &Mixture) -> Self {
         let shift = shift::of_mixture(mixture);
-        let passes = Mutex::new(Passes::new(engine.machine, engine.pool.clone()));
+        let passes = Mutex::new(Passes::new(engine.machine, engine.pool.clone(), Skip::Never));
         Self { terms: Terms::new(mixture, &shift), shift, passes }
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct Terms<T> {
 
 /// Scales of the distances, per covariance kind.
 pub(crate) enum Scales<T> {
-    /// One factor per component, also for a tied covariance if its solved means would cancel.
+    /// One factor per component, also for a tied covariance if its solved means would cancel; only the first `k` count.
     Full(Vec<Triangle<T>>),
     /// One factor, and the means solved with it, `(k, d)`.
     Tied(Triangle<T>, Vec<T>),
@@ -70,6 +70,63 @@ impl<T: Real> Terms<T> {
         let constants = (0..k).map(|c| T::of(mixture.log_weight(c) + mixture.log_normalizer(c))).collect();
         let weights = mixture.weights().iter().map(|w| T::of(*w)).collect();
         Self { k, d, kind: mixture.covariance_type(), means, constants, weights, scales }
+    }
+}
+
+impl<T: Real> Terms<T> {
+    /// Terms with no component yet, for a [`push`](Self::push) of some of these.
+    pub(crate) fn subset(&self) -> Self {
+        let scales = match &self.scales {
+            Scales::Full(_) => Scales::Full(Vec::new()),
+            Scales::Tied(factor, _) => Scales::Tied(factor.clone(), Vec::new()),
+            Scales::Diag(_, offsets) => Scales::Diag(Vec::new(), offsets.as_ref().map(|_| Vec::new())),
+            Scales::Spherical(_) => Scales::Spherical(Vec::new()),
+            Scales::Precisions(_) | Scales::Shared(..) => panic!("a subset of factors of precisions"),
+        };
+        let Self { d, kind, .. } = *self;
+        Self { k: 0, d, kind, means: Vec::new(), constants: Vec::new(), weights: Vec::new(), scales }
+    }
+
+    /// Removes all components of a [`subset`](Self::subset); its memory is used again.
+    pub(crate) fn clear(&mut self) {
+        self.k = 0;
+        self.means.clear();
+        self.constants.clear();
+        self.weights.clear();
+        match &mut self.scales {
+            Scales::Tied(_, means) => means.clear(),
+            Scales::Diag(scales, offsets) => {
+                scales.clear();
+                offsets.iter_mut().for_each(Vec::clear);
+            }
+            Scales::Spherical(scales) => scales.clear(),
+            Scales::Full(_) | Scales::Precisions(_) | Scales::Shared(..) => {}
+        }
+    }
+
+    /// Adds component `c` of `all` to a [`subset`](Self::subset) of it. Cost: a copy of its parameters.
+    pub(crate) fn push(&mut self, all: &Self, c: usize) {
+        let of_component = c * self.d..(c + 1) * self.d;
+        match (&mut self.scales, &all.scales) {
+            // Factors past `k` are left from earlier subsets.
+            (Scales::Full(some), Scales::Full(all)) => match some.get_mut(self.k) {
+                Some(slot) => slot.cells.copy_from_slice(&all[c].cells),
+                None => some.push(all[c].clone()),
+            },
+            (Scales::Tied(_, some), Scales::Tied(_, all)) => some.extend_from_slice(&all[of_component.clone()]),
+            (Scales::Diag(some, offsets), Scales::Diag(all, all_offsets)) => {
+                some.extend_from_slice(&all[of_component.clone()]);
+                if let (Some(some), Some(all)) = (offsets, all_offsets) {
+                    some.extend_from_slice(&all[of_component.clone()]);
+                }
+            }
+            (Scales::Spherical(some), Scales::Spherical(all)) => some.push(all[c]),
+            _ => panic!("a subset of other terms"),
+        }
+        self.k += 1;
+        self.means.extend_from_slice(&all.means[of_component]);
+        self.constants.push(all.constants[c]);
+        self.weights.push(all.weights[c]);
     }
 }
 
@@ -202,6 +259,7 @@ fn solved_means<T: Real>(mixture: &Mixture, factor: &Cholesky, shift: &[f64]) ->
 /// M[i,j] y[j]`, so that the dependency chain contains no division. `cells` holds the operands in the order in which
 /// they are used. For each tile of rows: their means, their `1 / L[i,i]`, the `M` of all columns before the tile column
 /// by column, then the `M` within the tile, row by row below the diagonal. This is `d*(d+3)/2` values in all.
+#[derive(Clone)]
 pub(crate) struct Triangle<T> {
     pub(crate) d: usize,
     pub(crate) cells: Vec<T>,

@@ -101,6 +101,12 @@ pub trait Passes: Send {
         Ok(())
     }
 
+    /// If the last pass left out components that cannot change a digit of a tile of rows: the mean number of components
+    /// that it evaluated for a tile.
+    fn near_components(&self) -> Option<f64> {
+        None
+    }
+
     /// Statistics about `centres`, `(k, d)`, under the responsibilities that `fill` writes.
     ///
     /// # Errors

@@ -42,6 +42,7 @@ pub(crate) fn finished(engine: &str, n: usize, options: &FitOptions, found: Grou
         warnings,
         elapsed,
         on_device: run.on_device,
+        near_components: run.near_components,
         tuning: None,
         fast: None,
         starts,

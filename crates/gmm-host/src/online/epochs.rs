@@ -111,6 +111,7 @@ pub fn fit_online(
         warnings,
         elapsed: started.elapsed(),
         on_device: None,
+        near_components: None,
         tuning: None,
         fast: None,
         starts: Vec::new(),

@@ -40,7 +40,7 @@ impl<T: Real> Kernel<T> for LogDensities<'_, T> {
         let step = resident_rows::<T, W>(d);
         for first in (0..rows).step_by(step) {
             let rows = first..rows.min(first + step);
-            log_joint(w, terms, x, rows.clone(), joint, distances, scratch);
+            log_joint(w, terms, 0..k, x, rows.clone(), joint, distances, scratch);
             w.apart(LogSumExp { k, rows, joint, top, rest });
         }
     }

@@ -51,17 +51,19 @@ impl<T: Real> Kernel<T> for Responsibilities<'_, T> {
         let step = resident_rows::<T, W>(d);
         for first in (0..rows).step_by(step) {
             let rows = first..rows.min(first + step);
-            log_joint(w, terms, x, rows.clone(), joint, distances, scratch);
+            log_joint(w, terms, 0..k, x, rows.clone(), joint, distances, scratch);
             w.apart(Normalise { terms, rows, weights, joint, out: &mut out });
         }
     }
 }
 
-/// Log joint densities of some rows of a tile, for any kind.
+/// Log joint densities of some rows of a tile and some components, for any kind.
 #[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "the workspace's parts, which have different lives")]
 fn log_joint<T: Real, W: Words<T>>(
     w: W,
     terms: &Terms<T>,
+    components: Range<usize>,
     x: &[T],
     rows: Range<usize>,
     joint: &mut [T],
@@ -69,22 +71,26 @@ fn log_joint<T: Real, W: Words<T>>(
     scratch: &mut [T],
 ) {
     match &terms.scales {
-        Scales::Full(_) | Scales::Tied(..) => w.apart(Solve { terms, x, rows: rows.clone(), joint, scratch }),
+        Scales::Full(_) | Scales::Tied(..) => {
+            w.apart(Solve { terms, components: components.clone(), x, rows: rows.clone(), joint, scratch });
+        }
         Scales::Precisions(factors) => w.apart(Multiply { terms, factors, x, rows: rows.clone(), joint, scratch }),
         Scales::Shared(factor, _) => w.apart(MultiplyRows { factor, x, rows: rows.clone(), scratch }),
         Scales::Diag(..) | Scales::Spherical(_) => {}
     }
     if !matches!(terms.scales, Scales::Full(_) | Scales::Precisions(_)) {
-        w.apart(Distances { terms, x, rows, joint, distances, scratch });
+        w.apart(Distances { terms, components, x, rows, joint, distances, scratch });
     }
 }
 
-/// Log joint densities of the first `rows` rows of a tile, a multiple of `WIDE * LANES`, for callers that need neither
-/// responsibilities nor their sums.
+/// Log joint densities of the first `rows` rows of a tile, a multiple of `WIDE * LANES`, and some components (all, if
+/// the terms are factors of precisions), for callers that need neither responsibilities nor their sums.
 #[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "the workspace's parts, which have different lives")]
 pub(crate) fn log_joint_of_rows<T: Real, W: Words<T>>(
     w: W,
     terms: &Terms<T>,
+    components: Range<usize>,
     x: &[T],
     rows: usize,
     joint: &mut [T],
@@ -96,7 +102,8 @@ pub(crate) fn log_joint_of_rows<T: Real, W: Words<T>>(
     assert!(rows <= BLOCK && rows.is_multiple_of(WIDE * W::LANES));
     let step = resident_rows::<T, W>(d);
     for first in (0..rows).step_by(step) {
-        log_joint(w, terms, x, first..rows.min(first + step), joint, distances, scratch);
+        let rows = first..rows.min(first + step);
+        log_joint(w, terms, components.clone(), x, rows, joint, distances, scratch);
     }
 }
 
@@ -117,6 +124,7 @@ pub(crate) const SIDE_BY_SIDE: usize = 2;
 /// Forward substitution: the log joint densities of the full kind, or the solved rows of the tied kind.
 struct Solve<'a, T> {
     terms: &'a Terms<T>,
+    components: Range<usize>,
     x: &'a [T],
     rows: Range<usize>,
     joint: &'a mut [T],
@@ -128,8 +136,8 @@ impl<T: Real> Kernel<T> for Solve<'_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
-        let Self { terms, x, rows, joint, scratch } = self;
-        solve_all::<T, W, WIDE>(w, terms, x, rows, joint, scratch);
+        let Self { terms, components, x, rows, joint, scratch } = self;
+        solve_all::<T, W, WIDE>(w, terms, components, x, rows, joint, scratch);
     }
 }
 
@@ -138,6 +146,7 @@ impl<T: Real> Kernel<T> for Solve<'_, T> {
 fn solve_all<T: Real, W: Words<T>, const G: usize>(
     w: W,
     terms: &Terms<T>,
+    components: Range<usize>,
     x: &[T],
     rows: Range<usize>,
     joint: &mut [T],
@@ -145,7 +154,7 @@ fn solve_all<T: Real, W: Words<T>, const G: usize>(
 ) {
     match &terms.scales {
         Scales::Full(factors) => {
-            for (c, factor) in factors.iter().enumerate() {
+            for (c, factor) in components.clone().zip(&factors[components]) {
                 for row in rows.clone().step_by(G * W::LANES) {
                     full::log_joint::<T, W, G>(w, terms, factor, c, &x[row..], &mut joint[row..], scratch);
                 }
@@ -209,6 +218,7 @@ impl<T: Real> Kernel<T> for MultiplyRows<'_, T> {
 /// Log joint densities of the kinds whose distances are computed column by column.
 struct Distances<'a, T> {
     terms: &'a Terms<T>,
+    components: Range<usize>,
     x: &'a [T],
     rows: Range<usize>,
     joint: &'a mut [T],
@@ -221,9 +231,9 @@ impl<T: Real> Kernel<T> for Distances<'_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
-        let Self { terms, x, rows, joint, distances, scratch } = self;
-        for c in (0..terms.k).step_by(SIDE_BY_SIDE) {
-            if terms.k - c >= SIDE_BY_SIDE {
+        let Self { terms, components, x, rows, joint, distances, scratch } = self;
+        for c in components.clone().step_by(SIDE_BY_SIDE) {
+            if components.end - c >= SIDE_BY_SIDE {
                 distances_to::<T, W, SIDE_BY_SIDE>(w, terms, c, x, rows.clone(), joint, distances, scratch);
             } else {
                 distances_to::<T, W, 1>(w, terms, c, x, rows.clone(), joint, distances, scratch);

@@ -13,6 +13,7 @@ use gmm_model::{CovarianceType, packed_len};
 
 use super::layout::{BLOCK, STRIDE};
 use super::simd::{Kernel, Real, Words};
+use crate::nearby::FLOOR_BITS;
 
 pub(crate) use scatter::scatter;
 pub(crate) use tied::{finish as finish_tied, pays as pairs_pay};
@@ -56,6 +57,33 @@ impl Sums {
         self.log_likelihood = 0.0;
         self.entropy = 0.0;
         self.noise = 0.0;
+    }
+
+    /// Zero sums of another number of components, without pairs; the memory is used again.
+    pub(crate) fn resize(&mut self, kind: CovarianceType, k: usize, d: usize) {
+        let lengths = [(&mut self.weight, k), (&mut self.first, k * d), (&mut self.second, kind.second_len(k, d))];
+        for (cells, len) in lengths {
+            cells.clear();
+            cells.resize(len, 0.0);
+        }
+    }
+
+    /// Adds sums of the listed components, without pairs.
+    pub(crate) fn add_some(&mut self, kind: CovarianceType, some: &Self, components: &[u32]) {
+        let k = self.weight.len();
+        let is_pooled = kind == CovarianceType::Tied;
+        if is_pooled {
+            self.second.iter_mut().zip(&some.second).for_each(|(a, b)| *a += b);
+        }
+        let (d, each) = (self.first.len() / k, if is_pooled { 0 } else { self.second.len() / k });
+        for (i, &c) in components.iter().enumerate() {
+            let c = c as usize;
+            self.weight[c] += some.weight[i];
+            for (to, from, each) in [(&mut self.first, &some.first, d), (&mut self.second, &some.second, each)] {
+                let from = &from[i * each..(i + 1) * each];
+                to[c * each..(c + 1) * each].iter_mut().zip(from).for_each(|(a, b)| *a += b);
+            }
+        }
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
@@ -106,7 +134,7 @@ pub(crate) struct Tile<'a, T> {
 /// the component's weight at a stationary point, a hundredth of one rounding error. The weights themselves are summed
 /// over all rows.
 pub(crate) fn floors<T: Real>(component_weights: &[T], mean_row_weight: f64) -> Vec<T> {
-    let share = (-60f64).exp2() * mean_row_weight;
+    let share = (-FLOOR_BITS).exp2() * mean_row_weight;
     component_weights.iter().map(|w| T::of(w.to_f64() * share)).collect()
 }
 

@@ -13,13 +13,9 @@ use rayon::prelude::*;
 
 impl<T: Dispatch> Passes<T> {
     /// Adds the moments of the responsibilities under `terms`, about its means, to the shares' sums.
-    pub(crate) fn expectation(&mut self, layout: &Layout<T>, terms: &Terms<T>) -> Result<(), Error> {
-        self.expectation_beside(layout, terms, None).map(|_| ())
-    }
-
-    /// As [`expectation`](Self::expectation) beside noise, whose count is returned once the shares are
-    /// [added](Self::statistics).
-    pub(crate) fn expectation_beside(
+    ///
+    /// Beside noise, each row counts with the probability that it is not noise; returns the count of the noise.
+    pub(crate) fn expectation(
         &mut self,
         layout: &Layout<T>,
         terms: &Terms<T>,
@@ -110,15 +106,8 @@ impl<T: Real> Kernel<T> for Expectation<'_, T> {
                 scratch: &mut work.scratch,
                 out: RowOutputs { top: &mut work.top, rest: &mut work.rest, entropy: None },
             });
-            let (top, rest) = (&work.top[..rows], &work.rest[..rows]);
-            share.sums.log_likelihood += match noise {
-                None => log_likelihood(top, rest, weights),
-                Some(noise) => {
-                    let (log_likelihood, count) = beside(noise, (top, rest), weights, &mut work.joint);
-                    share.sums.noise += count;
-                    log_likelihood
-                }
-            };
+            let rows = (&work.top[..rows], &work.rest[..rows]);
+            add_log_likelihood(noise, rows, weights, &mut work.joint, &mut share.sums);
             let tile = Tile { x, rows: wide, responsibilities: &work.joint, distances: &work.distances, floors };
             w.apart(Accumulate {
                 kind: terms.kind,
@@ -130,6 +119,26 @@ impl<T: Real> Kernel<T> for Expectation<'_, T> {
             });
         }
     }
+}
+
+/// Adds the log-likelihood of a tile's rows, (`top`, `rest`), and beside noise its count; `joint`, the responsibilities
+/// of `(k, STRIDE)`, are then multiplied by the probability that the row is not noise.
+#[inline(always)]
+pub(super) fn add_log_likelihood<T: Real>(
+    noise: Option<NoiseTerms>,
+    (top, rest): (&[T], &[T]),
+    weights: &[T],
+    joint: &mut [T],
+    sums: &mut Sums,
+) {
+    sums.log_likelihood += match noise {
+        None => log_likelihood(top, rest, weights),
+        Some(noise) => {
+            let (log_likelihood, count) = beside(noise, (top, rest), weights, joint);
+            sums.noise += count;
+            log_likelihood
+        }
+    };
 }
 
 /// Multiplies the responsibilities of a tile, `(k, STRIDE)`, by the probability that the row is not noise. Returns the

@@ -4,9 +4,14 @@ mod evaluate;
 mod expectation;
 mod given;
 mod likelihood;
+mod near;
+mod near_centres;
+mod near_rows;
 mod nearest;
 
 pub(crate) use evaluate::EStepOutput;
+pub(crate) use near::NearPass;
+pub(crate) use near_centres::TiledDistances;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,6 +24,7 @@ use super::e_step::WIDE;
 use super::layout::{self, BLOCK, Buffer, Layout, STRIDE};
 use super::moments::{self, SCRATCH, Sums};
 use super::simd::{Dispatch, Machine, Real, Words};
+use crate::nearby::Skip;
 use crate::{Error, memory};
 
 /// Shares per thread: 4, so that a thread delayed by the system delays the others by a quarter at most.
@@ -42,6 +48,7 @@ pub(crate) struct Passes<T> {
     shape: Option<Shape>,
     /// Number of rows that the shares divide.
     rows: usize,
+    pub(crate) skip: Skip,
 }
 
 /// The parameters that determine the size of the workspace.
@@ -114,8 +121,8 @@ impl<T: Real> Workspace<T> {
 }
 
 impl<T: Dispatch> Passes<T> {
-    pub(crate) const fn new(machine: Machine, pool: Arc<rayon::ThreadPool>) -> Self {
-        Self { machine, pool, shares: Vec::new(), spare: Vec::new(), alone: Vec::new(), shape: None, rows: 0 }
+    pub(crate) const fn new(machine: Machine, pool: Arc<rayon::ThreadPool>, skip: Skip) -> Self {
+        Self { machine, pool, shares: Vec::new(), spare: Vec::new(), alone: Vec::new(), shape: None, rows: 0, skip }
     }
 
     /// The instruction set of the passes.
@@ -125,7 +132,7 @@ impl<T: Dispatch> Passes<T> {
 
     /// Creates passes for other rows, on the same threads.
     pub(crate) fn anew<S: Dispatch>(&self) -> Passes<S> {
-        Passes::new(self.machine, self.pool.clone())
+        Passes::new(self.machine, self.pool.clone(), self.skip)
     }
 
     /// Makes a layout of rows of this shape, as [`layout::make`].

@@ -119,6 +119,24 @@ impl<T: Real> Kernel<T> for Nearest<'_, T> {
     }
 }
 
+/// Lowers each row's `best` distance, and sets its label, if a listed centre is nearer; of equal distances the first
+/// centre's label remains. `all`, `(centres.len(), STRIDE)`, holds the distances; `is_first` states that rows have no
+/// label yet.
+#[inline(always)]
+pub(super) fn assign<T: Real>(all: &[T], centres: &[u32], is_first: bool, labels: &mut [u32], best: &mut [T]) {
+    if is_first {
+        labels.fill(centres[0]);
+        best.copy_from_slice(&all[..best.len()]);
+    }
+    for (distances, &c) in all.chunks_exact(STRIDE).zip(centres) {
+        for ((label, best), &distance) in labels.iter_mut().zip(best.iter_mut()).zip(distances) {
+            let closer = distance < *best || (distance == *best && c < *label);
+            *label = if closer { c } else { *label };
+            *best = if closer { distance } else { *best };
+        }
+    }
+}
+
 /// Lowers the distances of a block's rows; returns their weighted sum.
 struct Minimum<'a, T> {
     layout: &'a Layout<T>,
@@ -177,13 +195,13 @@ impl<T: Real> Kernel<T> for CandidateCosts<'_, T> {
 
 /// `weight value`, or 0 if the weight is 0, even for an infinite distance.
 #[inline(always)]
-fn weighted<T: Real>(weight: T, value: f64) -> f64 {
+pub(super) fn weighted<T: Real>(weight: T, value: f64) -> f64 {
     if weight > T::ZERO { weight.to_f64() * value } else { 0.0 }
 }
 
 /// Writes squared distances of `rows` rows to each of `centres`, `(k, d)`, into `out`, `(k, STRIDE)`.
 #[inline(always)]
-fn distances<T: Real, W: Words<T>>(w: W, centres: &[T], d: usize, x: &[T], rows: usize, out: &mut [T]) {
+pub(super) fn distances<T: Real, W: Words<T>>(w: W, centres: &[T], d: usize, x: &[T], rows: usize, out: &mut [T]) {
     let k = centres.len() / d;
     for c in (0..k).step_by(SIDE_BY_SIDE) {
         let (centres, out) = (&centres[c * d..], &mut out[c * STRIDE..]);

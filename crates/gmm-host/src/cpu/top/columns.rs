@@ -65,6 +65,6 @@ impl<T: Real> Kernel<T> for ByColumns<'_, T> {
     fn run<W: Words<T>>(self, w: W) {
         let Self { terms, layout, block, buffer, joint, scratch } = self;
         let (x, rows) = (layout.block(w, block, buffer), layout.rows_in(block));
-        log_joint_of_rows(w, terms, x, padded::<T, W>(rows), joint, &mut [], scratch);
+        log_joint_of_rows(w, terms, 0..terms.k, x, padded::<T, W>(rows), joint, &mut [], scratch);
     }
 }

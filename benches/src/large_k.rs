@@ -1,0 +1,164 @@
+//! `large-k`: EM, k-means and evaluation with thousands of components, over lists of the components near each tile of
+//! rows and over all components, in turns.
+//!
+//! The data of a problem: `k` centres uniform in the unit cube; each row belongs to a centre drawn uniformly, and has
+//! independent normal columns about it with a tenth of `k^(-1/d)` as standard deviation, the order of the distance between
+//! neighbouring centres. EM starts at the true weights, at means off by a third of a deviation, and at 1.5 times the true
+//! variances. Everything follows from the seed: first the centres, row by row of the array, then each row's centre and
+//! columns, then the errors of the means.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use gmm_bench::record::{Csv, Facts};
+use gmm_bench::{hardware, machine};
+use gmm_host::{CpuEngine, Engine, EvaluateOptions, Resident};
+use gmm_model::{CovarianceType, Covariances, Dataset, Draws, Mixture, Precision, Statistics, m_step};
+use ndarray::{Array1, Array2, Array3};
+
+/// Rows, columns, components and kind.
+const PROBLEMS: [(usize, usize, usize, CovarianceType); 3] = [
+    (800_000, 3, 1000, CovarianceType::Full),
+    (1_000_000, 8, 10_000, CovarianceType::Diag),
+    (200_000, 2, 20_000, CovarianceType::Full),
+];
+
+/// Rows and components are divided by this for a quick run.
+const QUICK: usize = 10;
+
+/// Largest error of a sum, relative to the largest entry of its array; f64.
+const ALLOWED: f64 = 1e-12;
+
+const COLUMNS: &str = "n,d,k,kind,precision,what,turn,ms,dense_ms,ratio,error";
+
+/// Time EM, k-means and evaluation with thousands of components, with and without components that are left out.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Arguments {
+    /// A tenth of the rows and components.
+    #[arg(long)]
+    quick: bool,
+    /// Turns of each kind: a pass over lists, then one over all components.
+    #[arg(long, default_value_t = 3)]
+    turns: usize,
+    /// Number of threads; 0 is all cores.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// The .csv file to write, or the folder for MACHINE/large-k-DATE.csv.
+    #[arg(long, default_value = "target/bench/record")]
+    out: PathBuf,
+    /// Seed of the data and of the start.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// Measures all problems and writes the record.
+///
+/// # Errors
+/// If a file cannot be written, or an answer is wrong.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let Arguments { quick, turns, threads, out, seed } = arguments;
+    let near = CpuEngine::new(*threads)?;
+    let dense = CpuEngine::new(*threads)?.with_skipping(false);
+    let hardware = hardware::describe(&near);
+    let command = format!("large-k --turns {turns} --seed {seed}{}", if *quick { " --quick" } else { "" });
+    let title = "milliseconds per pass with thousands of components, over lists and over all components";
+    let mut facts = Facts::new(title, machine::commit(Path::new(".")), &command);
+    facts.extend(hardware.facts);
+    let mut record = Csv::create(out, &hardware.slug, &format!("large-k-{}", machine::today()), &facts, COLUMNS)?;
+    let mut wrong = 0;
+    for (n, d, k, kind) in PROBLEMS {
+        let (n, k) = if *quick { (n / QUICK, k / QUICK) } else { (n, k) };
+        let (data, mut mixture) = problem((n, d, k), kind, *seed)?;
+        let shift = vec![0.5; d];
+        let mut near = near.load(&data, Precision::F64, &shift)?;
+        let mut dense = dense.load(&data, Precision::F64, &shift)?;
+        let mut push = |what: &str, turn: usize, [ms, dense_ms]: [f64; 2], error: f64| -> Result<()> {
+            let ratio = dense_ms / ms;
+            let line = format!("{n},{d},{k},{kind},f64,{what},{turn},{ms:.2},{dense_ms:.2},{ratio:.1},{error:.1e}");
+            println!("{line}");
+            wrong += usize::from(error > ALLOWED);
+            record.push(&line)
+        };
+        for turn in 0..*turns {
+            // Turn 0 of the first line contains the reordering of the rows.
+            let [(found, a), (want, b)] = timed(near.as_mut(), dense.as_mut(), |rows| Ok(rows.pass(&mixture)?))?;
+            push("em", turn, [a, b], error(&found, &want))?;
+            mixture = m_step(&found, 1e-12, Some(&mixture))?.mixture;
+        }
+        for turn in 0..*turns {
+            let centres = mixture.means();
+            let [(found, a), (want, b)] =
+                timed(near.as_mut(), dense.as_mut(), |rows| Ok(rows.nearest(CovarianceType::Spherical, centres)?))?;
+            push("k-means", turn, [a, b], error(&found, &want))?;
+        }
+        for turn in 0..*turns {
+            let [(found, a), (want, b)] = timed(near.as_mut(), dense.as_mut(), |rows| evaluate(rows, &mixture))?;
+            ensure!(found.1 == want.1, "labels differ");
+            push("evaluate", turn, [a, b], far(&found.0, &want.0))?;
+        }
+    }
+    ensure!(wrong == 0, "{wrong} answers were wrong");
+    println!("{}", record.path().display());
+    Ok(())
+}
+
+/// The result and milliseconds on both residents, one after the other.
+fn timed<A>(
+    near: &mut dyn Resident,
+    dense: &mut dyn Resident,
+    run: impl Fn(&mut dyn Resident) -> Result<A>,
+) -> Result<[(A, f64); 2]> {
+    let once = |rows: &mut dyn Resident| -> Result<(A, f64)> {
+        let began = Instant::now();
+        let found = run(rows)?;
+        Ok((found, 1e3 * began.elapsed().as_secs_f64()))
+    };
+    Ok([once(near)?, once(dense)?])
+}
+
+fn evaluate(rows: &mut dyn Resident, mixture: &Mixture) -> Result<(Vec<f64>, Vec<u32>)> {
+    let n = rows.dim().0;
+    let (mut densities, mut labels) = (vec![0.0; n], vec![0; n]);
+    let want = EvaluateOptions {
+        log_densities: Some(&mut densities),
+        labels: Some(&mut labels),
+        ..EvaluateOptions::default()
+    };
+    rows.evaluate(mixture, want)?;
+    Ok((densities, labels))
+}
+
+/// The largest difference of two arrays, relative to the largest entry.
+fn far(a: &[f64], b: &[f64]) -> f64 {
+    let size = b.iter().fold(f64::MIN_POSITIVE, |m, v| m.max(v.abs()));
+    a.iter().zip(b).fold(0.0, |m: f64, (a, b)| m.max((a - b).abs())) / size
+}
+
+fn error(a: &Statistics, b: &Statistics) -> f64 {
+    let first = |s: &Statistics| s.first.iter().copied().collect::<Vec<_>>();
+    let sums = [(&a.weight, &b.weight), (&a.second, &b.second)].map(|(a, b)| far(a, b));
+    let likelihood = far(&[a.log_likelihood], &[b.log_likelihood]);
+    sums.into_iter().chain([likelihood, far(&first(a), &first(b))]).fold(0.0, f64::max)
+}
+
+/// The rows and the first mixture: see the head of this file.
+fn problem((n, d, k): (usize, usize, usize), kind: CovarianceType, seed: u64) -> Result<(Dataset, Mixture)> {
+    let draws = &mut Draws::for_purpose("large-k", seed, 0);
+    let centres = Array2::from_shape_simple_fn((k, d), || draws.uniform());
+    let sd = 0.1 * (k as f64).powf(-1.0 / d as f64);
+    let mut rows = Array2::zeros((n, d));
+    for mut row in rows.outer_iter_mut() {
+        let centre = centres.row(((draws.uniform() * k as f64) as usize).min(k - 1));
+        row.iter_mut().zip(centre).for_each(|(x, c)| *x = c + sd * draws.normal());
+    }
+    let means = centres.mapv(|c| c + sd / 3.0 * draws.normal());
+    let variance = 1.5 * sd * sd;
+    let covariances = match kind {
+        CovarianceType::Full => {
+            Covariances::Full(Array3::from_shape_fn((k, d, d), |(_, i, j)| if i == j { variance } else { 0.0 }))
+        }
+        _ => Covariances::Diag(Array2::from_elem((k, d), variance)),
+    };
+    Ok((Dataset::new(rows)?, Mixture::new(Array1::from_elem(k, 1.0 / k as f64), means, covariances)?))
+}
