@@ -57,16 +57,16 @@ extern "C" {
 uint32_t gmm_abi_version(void);
 
 /*
- What was wrong with the last call in this thread that failed: one line of UTF-8, which names file and field, or row and
- column. It is valid until the next call in this thread fails, and empty if none has.
+ What was wrong with the last call in this thread that failed: one line of UTF-8, which names file and field, or row
+ and column. It is valid until the next call in this thread fails, and empty if none has.
  */
 const char *gmm_last_error(void);
 
 /*
  Reads a model file of any form that gmm reads: JSON, safetensors, and those of Kaldi and mclust.
 
- `path` is UTF-8. Evaluations use `threads` threads; 0 means one per available core. On success `*model` is a model, to
- be freed by gmm_free; otherwise it is NULL.
+ `path` is UTF-8. Evaluations use `threads` threads, at most 1024; 0 means one per available core. On success
+ `*model` is a model, to be freed by gmm_free; otherwise it is NULL.
 
  A model with noise, clusters or a posterior is refused: the mixture alone would give other results than gmm.
 
@@ -102,18 +102,14 @@ size_t gmm_n_components(const gmm_model *model);
 /*
  Writes the log density of each row to `log_densities`, n numbers.
 
- `rows` has n * d numbers in row-major order, of the model's d columns. A row's result does not depend on other rows. Any
- thread may call this, also with the same model; one call then waits for the other.
+ `rows` has n * d numbers in row-major order, of the model's d columns. A row's result does not depend on other rows.
+ Any thread may call this, also with the same model; one call then waits for the other.
 
  # Safety
- `model` is from gmm_load; `rows` is valid for reads of n * d numbers, `log_densities` for writes of n, and they do not
- overlap. NULL is an error.
+ `model` is from gmm_load; `rows` is valid for reads of n * d numbers, `log_densities` for writes of n, and they do
+ not overlap. NULL is an error.
  */
-int gmm_score_samples(const gmm_model *model,
-                      const double *rows,
-                      size_t n,
-                      size_t d,
-                      double *log_densities);
+int gmm_score_samples(const gmm_model *model, const double *rows, size_t n, size_t d, double *log_densities);
 
 /*
  Writes the component of largest responsibility of each row, from 0, to `labels`, n numbers.

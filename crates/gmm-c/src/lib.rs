@@ -1,7 +1,7 @@
 //! Models of `gmm` in C: load, score, predict, free. `include/gmm.h` is made from this file.
 //!
-//! Every function that can fail returns a status, and [`gmm_last_error`] says what is wrong. No panic leaves a function.
-//! Results have the bits of `gmm score` and `gmm predict` on the CPU.
+//! Every function that can fail returns a status, and [`gmm_last_error`] says what is wrong. No panic leaves a
+//! function. Results have the bits of `gmm score` and `gmm predict` on the CPU.
 
 mod failure;
 mod model;
@@ -35,8 +35,8 @@ pub extern "C" fn gmm_abi_version() -> u32 {
     GMM_ABI_VERSION
 }
 
-/// What was wrong with the last call in this thread that failed: one line of UTF-8, which names file and field, or row and
-/// column. It is valid until the next call in this thread fails, and empty if none has.
+/// What was wrong with the last call in this thread that failed: one line of UTF-8, which names file and field, or row
+/// and column. It is valid until the next call in this thread fails, and empty if none has.
 #[unsafe(no_mangle)]
 pub extern "C" fn gmm_last_error() -> *const c_char {
     failure::last()
@@ -44,8 +44,8 @@ pub extern "C" fn gmm_last_error() -> *const c_char {
 
 /// Reads a model file of any form that gmm reads: JSON, safetensors, and those of Kaldi and mclust.
 ///
-/// `path` is UTF-8. Evaluations use `threads` threads; 0 means one per available core. On success `*model` is a model, to
-/// be freed by gmm_free; otherwise it is NULL.
+/// `path` is UTF-8. Evaluations use `threads` threads, at most 1024; 0 means one per available core. On success
+/// `*model` is a model, to be freed by gmm_free; otherwise it is NULL.
 ///
 /// A model with noise, clusters or a posterior is refused: the mixture alone would give other results than gmm.
 ///
@@ -77,7 +77,8 @@ pub unsafe extern "C" fn gmm_free(model: *mut Model) {
     if !model.is_null() {
         // A failure here has nobody to be reported to.
         let _ = run(|| {
-            // SAFETY: by the contract of this function the pointer is that of the box of `gmm_load`, and is given up here.
+            // SAFETY: by the contract of this function the pointer is that of the box of `gmm_load`, and is given up
+            // here.
             drop(unsafe { Box::from_raw(model) });
             Ok(())
         });
@@ -106,12 +107,12 @@ pub unsafe extern "C" fn gmm_n_components(model: *const Model) -> usize {
 
 /// Writes the log density of each row to `log_densities`, n numbers.
 ///
-/// `rows` has n * d numbers in row-major order, of the model's d columns. A row's result does not depend on other rows. Any
-/// thread may call this, also with the same model; one call then waits for the other.
+/// `rows` has n * d numbers in row-major order, of the model's d columns. A row's result does not depend on other rows.
+/// Any thread may call this, also with the same model; one call then waits for the other.
 ///
 /// # Safety
-/// `model` is from gmm_load; `rows` is valid for reads of n * d numbers, `log_densities` for writes of n, and they do not
-/// overlap. NULL is an error.
+/// `model` is from gmm_load; `rows` is valid for reads of n * d numbers, `log_densities` for writes of n, and they do
+/// not overlap. NULL is an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gmm_score_samples(
     model: *const Model,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use gmm_data::{ModelFile, read_model};
-use gmm_host::{CpuEngine, Engine, EvaluateOptions, Scorer, default_threads, evaluate};
+use gmm_host::{CpuEngine, Engine, EvaluateOptions, MAX_THREADS, Scorer, evaluate};
 use gmm_model::{Dataset, Mixture, Precision, RowArray};
 
 use crate::GMM_BAD_DATA;
@@ -27,11 +27,15 @@ pub(crate) enum Output<'a> {
 }
 
 impl Model {
-    /// Reads a model, and prepares evaluations by `threads` threads; 0 means all cores.
+    /// Reads a model, and prepares evaluations by `threads` threads; 0 means one per core.
     ///
     /// # Errors
-    /// Errors of the file; if the model is more than a mixture; if the threads cannot be started.
+    /// Errors of the file; if the model is more than a mixture; if there are too many threads, or they cannot be
+    /// started.
     pub(crate) fn load(path: &str, threads: usize) -> Result<Self, Failure> {
+        if threads > MAX_THREADS {
+            return Err(Failure::argument(format!("threads is {threads}: it must be at most {MAX_THREADS}")));
+        }
         let ModelFile { mixture, posterior, noise, clusters, .. } = read_model(path)?;
         let fields = [("posterior", posterior.is_some()), ("noise", noise.is_some()), ("clusters", clusters.is_some())];
         if let Some((field, _)) = fields.into_iter().find(|(_, exists)| *exists) {
@@ -39,7 +43,8 @@ impl Model {
                 format!("{path}: '{field}': the C interface evaluates mixtures only: delete this field to use it");
             return Err(Failure { status: GMM_BAD_DATA, text });
         }
-        let engine = CpuEngine::new(if threads == 0 { default_threads() } else { threads })?;
+        // 0 has the same meaning for the engine.
+        let engine = CpuEngine::new(threads)?;
         let scorer = engine.scorer(&mixture, Precision::F64);
         Ok(Self { mixture, engine, scorer })
     }
@@ -104,7 +109,8 @@ unsafe impl Sync for Rows {}
 /// If a pointer is null, the number of columns is not the model's, or the size overflows.
 ///
 /// # Safety
-/// `model` is null or valid for reads. `values` is null, or valid for reads of `n * d` numbers until the `Rows` are dropped.
+/// `model` is null or valid for reads. `values` is null, or valid for reads of `n * d` numbers until the `Rows` are
+/// dropped.
 pub(crate) unsafe fn input<'a>(
     model: *const Model,
     values: *const f64,

@@ -14,9 +14,9 @@
 //! differences are more precise. `largest` is the largest constant: without it exponents are smaller, and so are their
 //! rounding errors and those of the responsibilities.
 //!
-//! A square about the origin is never expanded into `x² − 2xμ + μ²`, whose terms cancel if the data are far from it. `s` has
-//! the precision of the graph, and in f32 a mean is the sum of two f32 numbers: the first is subtracted without rounding from
-//! rows near it (Sterbenz 1974). So an offset of the data costs no precision.
+//! A square about the origin is never expanded into `x² − 2xμ + μ²`, whose terms cancel if the data are far from it.
+//! `s` has the precision of the graph, and in f32 a mean is the sum of two f32 numbers: the first is subtracted without
+//! rounding from rows near it (Sterbenz 1974). So an offset of the data costs no precision.
 //!
 //! In arrays `(k, d, N)` rows are the last axis, so that the loops of a runtime are long; with d last they are slower.
 
@@ -172,8 +172,8 @@ impl PrecisionFactors {
         }
     }
 
-    /// Whether all components, with means `centred` about the shift, are so near to it that the rounding of a row there is
-    /// small: that of a whitened entry grows with the distance, and that of a square with its square.
+    /// Whether all components, with means `centred` about the shift, are so near to it that the rounding of a row there
+    /// is small: that of a whitened entry grows with the distance, and that of a square with its square.
     ///
     /// A whitened row has a length of about `√d`, a log density a size of about `d`. In f32 the error of a log density
     /// stays below 8 eps of its size, except that squares would have larger ones; f64 has digits to spare.
@@ -194,8 +194,8 @@ impl PrecisionFactors {
         }
     }
 
-    /// Checks the range of all factors. A scale that becomes zero or subnormal would lose its digits: of a matrix the scales
-    /// are on the diagonal.
+    /// Checks the range of all factors. A scale that becomes zero or subnormal would lose its digits: of a matrix the
+    /// scales are on the diagonal.
     fn check(&self, builder: &Builder) -> Result<(), String> {
         let what = "precision factor (the inverse of a standard deviation)";
         match self {
@@ -216,7 +216,8 @@ fn inverse(mixture: &Mixture, c: usize) -> Array2<f64> {
     transposed.t().as_standard_layout().into_owned()
 }
 
-/// `ln(w_c p_c(x)) − largest`, `(N, k)`, with that of the noise in a further column. Returns the weights of the columns.
+/// `ln(w_c p_c(x)) − largest`, `(N, k)`, with that of the noise in a further column. Returns the weights of the
+/// columns.
 fn joint(
     builder: &mut Builder,
     mixture: &Mixture,
@@ -248,8 +249,8 @@ fn joint(
     Ok(prior)
 }
 
-/// Log densities, and the posterior of the components. If the densities of all components underflow, the posterior is the
-/// prior, as in `gmm predict`.
+/// Log densities, and the posterior of the components. If the densities of all components underflow, the posterior is
+/// the prior, as in `gmm predict`.
 fn posterior(builder: &mut Builder, prior: &[f64]) {
     let over_components = [("axes", Attribute::Ints(&[1])), ("keepdims", Attribute::Int(1))];
     builder.apply("ReduceLogSumExp", &["exponents"], "log_sums", &over_components);
@@ -263,7 +264,8 @@ fn posterior(builder: &mut Builder, prior: &[f64]) {
     builder.apply("Where", &["underflows", "prior", "posterior_where_dense"], "posterior", &[]);
 }
 
-/// Responsibilities and labels, of clusters if the model has them; returns the number of columns of the responsibilities.
+/// Responsibilities and labels, of clusters if the model has them; returns the number of columns of the
+/// responsibilities.
 fn outputs(builder: &mut Builder, model: &ModelFile) -> usize {
     let noise = usize::from(model.noise.is_some());
     let k = model.mixture.n_components();

@@ -1,4 +1,5 @@
-//! Kaldi's text form of one mixture: `<DiagGMM>` (`gmm-global-copy --binary=false`) and `<FullGMM>` (`fgmm-global-copy`).
+//! Kaldi's text form of one mixture: `<DiagGMM>` (`gmm-global-copy --binary=false`) and `<FullGMM>`
+//! (`fgmm-global-copy`).
 //!
 //! ```text
 //! <DiagGMM>                                  <FullGMM>
@@ -9,8 +10,8 @@
 //! </DiagGMM>                                 </FullGMM>
 //! ```
 //!
-//! The constants `c = ln w + ln p(0)` are optional, and Kaldi computes them anew. Source of the form: `Read` and `Write` in
-//! Kaldi's `gmm/diag-gmm.cc`, `gmm/full-gmm.cc` and `matrix/packed-matrix.cc`.
+//! The constants `c = ln w + ln p(0)` are optional, and Kaldi computes them anew. Source of the form: `Read` and
+//! `Write` in Kaldi's `gmm/diag-gmm.cc`, `gmm/full-gmm.cc` and `matrix/packed-matrix.cc`.
 
 use std::fmt::Write;
 

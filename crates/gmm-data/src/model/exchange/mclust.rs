@@ -1,14 +1,14 @@
-//! The list of a fit by mclust, as JSON: R's
-//! `jsonlite::toJSON(fit[c("modelName", "n", "d", "G", "loglik", "parameters")], digits = NA)`, or its `parameters` alone.
+//! The list of a fit by mclust, as JSON: R's `jsonlite::toJSON(fit[c("modelName", "n", "d", "G", "loglik",
+//! "parameters")], digits = NA)`, or its `parameters` alone.
 //!
 //! ```text
 //! {"modelName": "VVV", "d": d, "G": k, "parameters": {
 //!   "pro": (k,), "mean": (d, k), "Vinv": 1 / V, "variance": {"modelName": "VVV", "sigma": (d, d, k), ..}}}
 //! ```
 //!
-//! A single number may be in brackets, as jsonlite writes it. With noise, `pro` has a further, last weight, and `Vinv` is
-//! the density of the noise. For one column `mean` is `(k,)`, and `sigmasq` has the variances. What else `variance` holds
-//! depends on the model (`?mclustVariance`); the writer adds what mclust's functions need.
+//! A single number may be in brackets, as jsonlite writes it. With noise, `pro` has a further, last weight, and `Vinv`
+//! is the density of the noise. For one column `mean` is `(k,)`, and `sigmasq` has the variances. What else `variance`
+//! holds depends on the model (`?mclustVariance`); the writer adds what mclust's functions need.
 
 use std::fmt::Write;
 
