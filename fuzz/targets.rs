@@ -7,8 +7,8 @@
 #![allow(dead_code, reason = "each target uses its own function")]
 
 use gmm_data::{
-    Decimal, FileError, Format, ReadOptions, Table, model_and_state, model_to_json, model_to_safetensors,
-    read_mixtures, read_model_bytes, read_stream, write_csv,
+    Decimal, ExchangeFormat, FileError, Format, ReadOptions, Table, model_and_state, model_to_exchange, model_to_json,
+    model_to_safetensors, read_mixtures, read_model_bytes, read_stream, write_csv,
 };
 use gmm_model::{Matrix, Mixture, Statistics};
 
@@ -106,7 +106,7 @@ fn columns(bytes: &[u8], format: Format) {
     }
 }
 
-/// Model files in both forms, with and without the state of a fit.
+/// Model files in every form, with and without the state of a fit.
 pub(crate) fn model(bytes: &[u8]) {
     match model_and_state(bytes, NAME) {
         Ok((model, _)) => assert!(read_model_bytes(bytes, NAME).is_ok_and(|again| again.mixture == model.mixture)),
@@ -120,6 +120,13 @@ pub(crate) fn model(bytes: &[u8]) {
             let tensors = model_to_safetensors(&model).expect("names were checked");
             let again = read_model_bytes(&tensors, NAME).expect("what was written is read");
             assert_eq!(model_to_json(&again).expect("names were checked"), json);
+            for format in [ExchangeFormat::KaldiDiag, ExchangeFormat::KaldiFull, ExchangeFormat::Mclust] {
+                let Ok(text) = model_to_exchange(&model, format) else { continue };
+                // An inverse of an inverse may be singular by rounding.
+                if let Err(error) = read_model_bytes(text.as_bytes(), NAME) {
+                    check(&error);
+                }
+            }
         }
         Err(error) => check(&error),
     }

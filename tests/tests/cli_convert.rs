@@ -1,6 +1,7 @@
-//! `gmm convert` to ONNX. crates/gmm-python/tests/test_onnx.py compares what the models compute.
+//! `gmm convert` of models to the forms of other programs. crates/gmm-python/tests/test_onnx.py compares what ONNX models
+//! compute.
 
-use gmm_tests::{Folder, data};
+use gmm_tests::{Folder, data, golden};
 
 fn fitted() -> Folder {
     let folder = Folder::new();
@@ -35,4 +36,39 @@ fn a_posterior_is_refused_with_what_to_try() {
     let folder = Folder::new();
     folder.gmm(&format!("fit {} -k 2 --bayes dp --device cpu -q -o b.json", data("old_faithful.csv"))).ok();
     folder.refuses("convert b.json b.onnx", 3, &["b.onnx", "'posterior'", "t distributions", "delete this field"]);
+}
+
+#[test]
+fn models_go_to_kaldi_and_mclust_and_come_back_with_the_same_scores() {
+    let folder = fitted();
+    let score = |model: &str| folder.gmm(&format!("score {model} {} --device cpu", data("old_faithful.csv"))).ok();
+    folder.gmm(&format!("fit {} -k 2 --covariance diag --device cpu -q -o d.json", data("old_faithful.csv"))).ok();
+    for (model, copies) in [("m.json", ["m.ubm", "m.mclust"].as_slice()), ("d.json", &["d.dubm", "d.ubm", "d.mclust"])]
+    {
+        let expected = score(model).stdout;
+        for copy in copies {
+            folder.gmm(&format!("convert {model} {copy}")).ok();
+            assert_eq!(score(copy).stdout, expected, "{copy}");
+            folder.gmm(&format!("convert {copy} again.json")).ok();
+            assert_eq!(score("again.json").stdout, expected, "{copy}");
+        }
+    }
+    // Other programs choose other names.
+    std::fs::rename(folder.path("m.ubm"), folder.path("final.mdl")).expect("it was written");
+    folder.gmm("convert final.mdl renamed.json").ok();
+    assert_eq!(score("renamed.json").stdout, score("m.json").stdout);
+    folder.gmm(&format!("convert {} vvv.json", golden("mclust_VVV.json"))).ok();
+}
+
+#[test]
+fn what_a_form_of_another_program_cannot_hold_is_refused() {
+    let folder = fitted();
+    folder.refuses("convert m.json m.dubm", 3, &["m.dubm", "<DiagGMM> has no full covariances", "*.ubm"]);
+    assert!(!folder.path("m.dubm").exists());
+    folder.write("x.csv", "a,b\n1,2\n");
+    folder.refuses("convert x.csv x.ubm", 2, &["x.csv is a table, but x.ubm would be a model"]);
+    folder.write("binary.ubm", "\0B<FullGMM> ");
+    folder.refuses("convert binary.ubm m2.json", 3, &["binary.ubm", "fgmm-global-copy --binary=false"]);
+    folder.write("bad.dubm", "<DiagGMM>\n<WEIGHTS> [ 1 ]\n<MEANS_INVVARS> [\n 1 x ]\n");
+    folder.refuses("convert bad.dubm m2.json", 3, &["bad.dubm: line 4", "'x' is not a number"]);
 }

@@ -10,7 +10,7 @@ use regex_lite::Regex;
 const MAX_LINES: usize = 600;
 
 /// The workspace crates that each crate may depend on. A new crate must be added here.
-const DIRECTION: [(&str, &[&str]); 11] = [
+const DIRECTION: [(&str, &[&str]); 12] = [
     ("find_cuda_helper", &[]),
     ("gmm-model", &[]),
     ("gmm-data", &["gmm-model"]),
@@ -20,6 +20,7 @@ const DIRECTION: [(&str, &[&str]); 11] = [
     ("gmm-plot", &["gmm-model"]),
     ("gmm-bench", &["gmm-model", "gmm-data", "gmm-host"]),
     ("gmm-serve", &["gmm-model", "gmm-data", "gmm-host"]),
+    ("gmm-c", &["gmm-model", "gmm-data", "gmm-host"]),
     ("gmm-cli", &["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc", "gmm-plot", "gmm-bench", "gmm-serve"]),
     ("gmm-python", &["gmm-model", "gmm-data", "gmm-host", "gmm-mcmc"]),
 ];

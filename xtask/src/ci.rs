@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 
-use crate::{book, deny, package, shell, test};
+use crate::{book, c_header, deny, package, shell, test};
 
 type Check = fn() -> Result<()>;
 
@@ -24,6 +24,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ("lints", lints),
         ("documentation", documentation),
         ("dependencies", deny::run),
+        ("header of the C interface", || c_header::run(&c_header::Options { check: true })),
         ("packages", package::run),
         ("book", book::run),
     ];

@@ -3,6 +3,7 @@
 mod bench;
 mod book;
 mod build_ptx;
+mod c_header;
 mod ci;
 mod deny;
 mod dist;
@@ -42,6 +43,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Make the header of the C interface; with `--check`, fail if the committed one is stale.
+    CHeader(c_header::Options),
     /// Run the tests of the GPU engine on this machine's GPU.
     GpuTest(gpu_test::Options),
     /// Run all checks that a change must pass: format, lints, documentation, licences, packages, tests.
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Wheel(options) => wheel::run(&options),
         Command::Dist(options) => dist::run(&options),
         Command::BuildPtx { arguments } => build_ptx::run(&arguments),
+        Command::CHeader(options) => c_header::run(&options),
         Command::GpuTest(options) => gpu_test::run(&options),
         Command::Ci(options) => ci::run(&options),
         Command::Bench(options) => bench::run(&options),

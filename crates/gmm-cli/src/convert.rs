@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use gmm_data::{ExchangeFormat, Format};
 use gmm_model::Precision;
 
 use crate::exit::Failure;
@@ -18,11 +19,16 @@ A model is also written as onnx: standard operators (opset 13) for onnxruntime a
 and the outputs label, responsibilities and log_density are those of gmm predict and gmm score, in --precision. \
 Models by variational Bayes are refused.
 
+Other programs: dubm and ubm are Kaldi's mixtures as text, <DiagGMM> and <FullGMM>; mclust is the list of a fit by R's mclust \
+as JSON, for jsonlite. All commands read these forms too, under any name.
+
 Examples:
   gmm convert rows.csv rows.npy
   gmm convert arrays.npz:X rows.parquet
   gmm convert model.json model.safetensors
   gmm convert model.json model.onnx --precision f64
+  gmm convert final.dubm model.json
+  gmm convert model.json fit.mclust
   gmm convert rows.parquet - | head
   gmm convert excel.txt rows.csv --separator ';' --decimal , --columns '!id'";
 
@@ -48,7 +54,11 @@ pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
     // A compressed model goes to the reader of models, which reports that it cannot be read.
     let packed =
         args.from.extension().is_some_and(|e| ["gz", "zst"].iter().any(|packed| e.eq_ignore_ascii_case(packed)));
-    let model = is_model_path(&args.from) || (packed && is_model_path(&args.from.with_extension("")));
+    let to_model = is_model(&args.to) || is_onnx(&args.to);
+    // Other programs write models with any extension, except those of tables.
+    let model = is_model(&args.from)
+        || (packed && is_model(&args.from.with_extension("")))
+        || (to_model && !is_stdio(&args.from) && Format::of_path(&args.from).is_err());
     if is_onnx(&args.from) {
         let why = format!("{}: onnx models are written, not read: give the model file", args.from.display());
         return Err(Failure::Usage(why).into());
@@ -56,7 +66,6 @@ pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
     if args.precision.is_some() && !is_onnx(&args.to) {
         return Err(Failure::Usage("--precision is that of an onnx model: name the output *.onnx".to_owned()).into());
     }
-    let to_model = is_model_path(&args.to) || is_onnx(&args.to);
     if !is_stdio(&args.to) && model != to_model && !is_stdio(&args.from) {
         let what = |model| if model { "a model" } else { "a table" };
         let (from, to) = (args.from.display(), args.to.display());
@@ -68,6 +77,11 @@ pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
         let model = input::any_model(&args.from)?;
         let _whole = output::hold(&args.to);
         gmm_data::write_onnx(&args.to, &model, args.precision.unwrap_or(Precision::F32))?;
+    } else if let Some(format) = ExchangeFormat::of_path(&args.to) {
+        output::check_folder(&args.to)?;
+        let model = input::any_model(&args.from)?;
+        let _whole = output::hold(&args.to);
+        gmm_data::write_exchange(&args.to, &model, format)?;
     } else if model || is_model_path(&args.to) {
         output::check_model_path(&args.to)?;
         output::write_model(&args.to, &input::any_model(&args.from)?)?;
@@ -80,6 +94,11 @@ pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
     }
     console.note(|| format!("wrote {}", args.to.display()));
     Ok(())
+}
+
+/// Whether a path has the extension of a model that can be read.
+fn is_model(path: &Path) -> bool {
+    is_model_path(path) || ExchangeFormat::of_path(path).is_some()
 }
 
 /// Whether a path has the extension of an ONNX model.

@@ -6,7 +6,8 @@
 //!   tables and single columns; [`write_table_chunks`] writes a table too large for memory, chunk by chunk.
 //! - Models: [`read_model`] and [`write_model`] use JSON or safetensors. [`read_mixtures`] reads many mixtures from one
 //!   file, for example one written by [`write_draws`].
-//!   [`write_onnx`] writes a model as an ONNX graph, for other programs.
+//!   [`write_onnx`] writes a model as an ONNX graph, and [`write_exchange`] in the forms of Kaldi and mclust, which
+//!   [`read_model`] reads too.
 //! - Statistics: [`read_statistics`] and [`write_statistics`] use the byte form of [`gmm_model::Statistics`].
 //!
 //! Writes are atomic: a file appears whole or not at all ([`atomic`]). Every failure is a [`FileError`], which names
@@ -64,9 +65,10 @@ pub use format::Format;
 pub use labels::{GroupLabel, Words, read_words};
 pub use memory::memory_limit;
 pub use model::{
-    GroupModels, MODEL_FORMAT, MODEL_VERSION, MODELS_FORMAT, ModelFile, ModelOrGroups, group_models_to_json,
-    model_and_state, model_to_json, model_to_safetensors, read_mixtures, read_model, read_model_bytes,
-    read_model_or_groups, stage_model, write_group_models, write_model, write_model_and_state,
+    ExchangeFormat, GroupModels, MODEL_FORMAT, MODEL_VERSION, MODELS_FORMAT, ModelFile, ModelOrGroups,
+    group_models_to_json, model_and_state, model_to_exchange, model_to_json, model_to_safetensors, read_mixtures,
+    read_model, read_model_bytes, read_model_or_groups, stage_model, write_exchange, write_group_models, write_model,
+    write_model_and_state,
 };
 pub use npy::npz::{Array, read_npy_array, read_npz, read_npz_array};
 pub use onnx::{ONNX_OPSET, model_to_onnx, write_onnx};

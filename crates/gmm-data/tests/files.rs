@@ -7,6 +7,7 @@ mod columnar;
 mod columnar_types;
 mod common;
 mod draws;
+mod exchange;
 mod groups;
 mod large_npy;
 mod missing;

@@ -118,28 +118,62 @@ fn constants_are_those_of_the_mixture() {
     for model in kinds() {
         let (mixture, graph) = (&model.mixture, graph(&model, Precision::F64));
         let (shape, constants) = constant(&graph, "constants", 11);
-        assert_eq!((shape, constants[0]), (vec![2], mixture.log_normalizer(0)));
+        let (_, largest) = constant(&graph, "largest_constant", 11);
+        assert_eq!((shape, constants[0] + largest[0]), (vec![2], mixture.log_normalizer(0)));
         assert_eq!(constants[1], f64::NEG_INFINITY, "a weight of 0");
-        let (_, means) = constant(&graph, "means", 11);
-        assert!(means.iter().eq(mixture.means()));
+    }
+}
+
+/// The factors of precisions in a graph, which stand side by side and transposed for one product of all components.
+#[test]
+fn factors_invert_the_cholesky_factors() {
+    for (model, count) in kinds().iter().zip([2, 1]) {
+        let (shape, values) = constant(&graph(model, Precision::F64), "precision_factors", 11);
+        assert_eq!(shape, [2, 2 * count]);
+        let all = Array2::from_shape_vec((2, 2 * count as usize), values).unwrap();
+        let inverse = all.slice(ndarray::s![.., ..2]).t().to_owned();
+        let product = inverse.dot(&model.mixture.factors().dense(0, 2));
+        assert!((product - Array2::<f64>::eye(2)).iter().all(|v| v.abs() < 4.0 * f64::EPSILON));
+        assert_eq!(inverse, inverse_transposed(model.mixture.factors().dense(0, 2).view()).t());
+    }
+}
+
+/// Two components of variance 1 at this distance.
+fn apart(distance: f64, kind: CovarianceType) -> ModelFile {
+    let identity = Array2::<f64>::eye(2);
+    let covariances = match kind {
+        CovarianceType::Full => Covariances::Full(Array3::from_shape_fn((2, 2, 2), |(_, i, j)| identity[[i, j]])),
+        CovarianceType::Tied => Covariances::Tied(identity),
+        CovarianceType::Diag => Covariances::Diag(Array2::ones((2, 2))),
+        CovarianceType::Spherical => Covariances::Spherical(array![1.0, 1.0]),
+    };
+    let means = array![[1e4, 0.0], [1e4 + distance, 1.0 / 3.0]];
+    Mixture::new(array![0.5, 0.5], means, covariances).unwrap().into()
+}
+
+#[test]
+fn components_far_from_the_others_take_differences_from_each_mean() {
+    let is_product = |distance: f64, kind, precision| {
+        let graph = graph(&apart(distance, kind), precision);
+        let has = |name: &str| graph.constants.iter().any(|constant| constant.name == name);
+        assert_ne!(has("shift"), has("means"));
+        has("shift")
+    };
+    for kind in CovarianceType::ALL {
+        // The bounds are 8 √2 and 1024, of squares for variances, which are taken in f64 only.
+        let is_square = matches!(kind, CovarianceType::Diag | CovarianceType::Spherical);
+        let at = |distance: f64| if is_square { distance.sqrt() } else { distance };
+        assert_eq!(is_product(at(11.0), kind, Precision::F32), !is_square, "{kind}");
+        assert!(!is_product(at(12.0), kind, Precision::F32), "{kind}");
+        assert!(is_product(at(1020.0), kind, Precision::F64), "{kind}");
+        assert!(!is_product(at(1030.0), kind, Precision::F64), "{kind}");
     }
 }
 
 #[test]
-fn factors_invert_the_cholesky_factors() {
-    let model = &kinds()[0];
-    let (shape, values) = constant(&graph(model, Precision::F64), "precision_factors", 11);
-    assert_eq!(shape, [2, 2, 2]);
-    let inverse = Array2::from_shape_vec((2, 2), values[..4].to_vec()).unwrap();
-    let product = inverse.dot(&model.mixture.factors().dense(0, 2));
-    assert!((product - Array2::<f64>::eye(2)).iter().all(|v| v.abs() < 4.0 * f64::EPSILON));
-    assert_eq!(inverse, inverse_transposed(model.mixture.factors().dense(0, 2).view()).t());
-}
-
-#[test]
 fn two_f32_numbers_keep_the_digits_of_a_distant_mean() {
-    let model = &kinds()[2];
-    let graph = graph(model, Precision::F32);
+    let model = apart(100.1, CovarianceType::Diag);
+    let graph = graph(&model, Precision::F32);
     let ((shape, high), (_, low)) = (constant(&graph, "means", 1), constant(&graph, "means_rest", 1));
     assert_eq!(shape, [2, 2, 1]);
     for ((high, low), mean) in high.iter().zip(low).zip(model.mixture.means()) {

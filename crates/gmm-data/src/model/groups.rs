@@ -105,7 +105,7 @@ struct Entry<'a> {
 fn parse(bytes: &[u8]) -> Result<ModelOrGroups, Fault> {
     let text = match content(bytes)? {
         Content::Json(text) => text,
-        Content::Safetensors(_) => return Ok(ModelOrGroups::Model(Box::new(super::parse(bytes)?))),
+        Content::Safetensors(_) | Content::Kaldi(_) => return Ok(ModelOrGroups::Model(Box::new(super::parse(bytes)?))),
     };
     let Ok(text) = std::str::from_utf8(text) else { return Ok(ModelOrGroups::Model(Box::new(super::parse(bytes)?))) };
     if !Fields::has_format(text, MODELS_FORMAT) {

@@ -6,6 +6,7 @@ use gmm_model::{CovarianceType, Covariances};
 use ndarray::{ArrayView1, ArrayView2};
 use serde_json::Value;
 
+use super::exchange::mclust;
 use super::parts::{Fields, Numbers, assemble};
 use super::posterior::PosteriorField;
 use super::{MODEL_FORMAT, MODEL_VERSION, ModelFile};
@@ -15,7 +16,11 @@ use crate::error::Fault;
 pub(super) fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
     let text =
         std::str::from_utf8(bytes).map_err(|e| Fault::corrupt(e.valid_up_to() as u64, "the text is not UTF-8"))?;
-    let fields = Fields::parse(text)?;
+    let fields = Fields::split(text)?;
+    if mclust::is_list(&fields) {
+        return mclust::parse(&fields);
+    }
+    let fields = fields.of_format((MODEL_FORMAT, MODEL_VERSION))?;
     let covariances = match fields.kind()? {
         CovarianceType::Full => cube(&fields, "covariances")?,
         CovarianceType::Tied | CovarianceType::Diag => grid(&fields, "covariances")?,

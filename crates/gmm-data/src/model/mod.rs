@@ -1,5 +1,6 @@
-//! Model files: human-readable JSON, or safetensors with the same content.
+//! Model files: human-readable JSON, or safetensors with the same content; and the forms of other programs.
 
+mod exchange;
 mod groups;
 mod json;
 mod parts;
@@ -19,6 +20,7 @@ use crate::compressed::Compression;
 use crate::error::Fault;
 use crate::{FileError, Problem, atomic};
 
+pub use exchange::{ExchangeFormat, model_to_exchange, write_exchange};
 pub use groups::{
     GroupModels, MODELS_FORMAT, ModelOrGroups, group_models_to_json, read_model_or_groups, write_group_models,
 };
@@ -85,7 +87,7 @@ impl From<Mixture> for ModelFile {
     }
 }
 
-/// Reads a model; JSON and safetensors are told apart by the content.
+/// Reads a model; JSON, safetensors and the forms of Kaldi and mclust are told apart by the content.
 ///
 /// Every `f64` round-trips bit for bit, except that NaN and infinity in `fit` (a mixture has none) are written as
 /// `null` and read as NaN. Unknown fields are ignored.
@@ -147,6 +149,7 @@ fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
     match content(bytes)? {
         Content::Json(text) => json::parse(text),
         Content::Safetensors(bytes) => safetensors::parse(bytes),
+        Content::Kaldi(text) => exchange::kaldi::parse(text),
     }
 }
 
@@ -154,6 +157,8 @@ fn parse(bytes: &[u8]) -> Result<ModelFile, Fault> {
 enum Content<'a> {
     Json(&'a [u8]),
     Safetensors(&'a [u8]),
+    /// One mixture as text.
+    Kaldi(&'a [u8]),
 }
 
 fn content(bytes: &[u8]) -> Result<Content<'_>, Fault> {
@@ -170,16 +175,23 @@ fn content(bytes: &[u8]) -> Result<Content<'_>, Fault> {
     match first {
         None => Err(Problem::Format("the file is empty".to_owned()).into()),
         Some(b'{') => Ok(Content::Json(bytes)),
-        Some(_) => Err(Problem::Format(match (Compression::of_bytes(bytes), crate::content::of_bytes(bytes)) {
+        Some(_) if exchange::kaldi::is_text(bytes) => Ok(Content::Kaldi(bytes)),
+        Some(_) => Err(Problem::Format(match (Compression::of_bytes(bytes), description(bytes)) {
             (Some(compression), _) => {
                 let name = compression.name();
                 format!("it is compressed by {name}: decompress it first ({name} -d)")
             }
-            (None, Some((None, what))) => format!("it is {what}"),
+            (None, Some(what)) => format!("it is {what}"),
             _ => format!("it is not {CHOICES}"),
         })
         .into()),
     }
+}
+
+/// What a file is that is no model, if it is known.
+fn description(bytes: &[u8]) -> Option<&'static str> {
+    let other = || crate::content::of_bytes(bytes).filter(|(format, _)| format.is_none()).map(|(_, what)| what);
+    exchange::kaldi::advice(bytes).or_else(other)
 }
 
 /// The bytes of a model in the form that the extension names, with the state of a program if there is one.

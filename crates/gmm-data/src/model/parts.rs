@@ -32,14 +32,38 @@ impl<'a> Fields<'a> {
     }
 
     /// As [`parse`](Self::parse), for a format and the latest version of it.
-    pub(super) fn parse_as(text: &'a str, (wanted, latest): (&str, u64)) -> Result<Self, Fault> {
-        let Object { fields, twice } = serde_json::from_str(text).map_err(|e| syntax(text, &e))?;
-        if let Some(name) = twice {
-            // It is unknown which of the two is meant.
-            return Err(Fault::field(&name, Problem::Field("the field appears in the file twice".to_owned())));
+    pub(super) fn parse_as(text: &'a str, format: (&str, u64)) -> Result<Self, Fault> {
+        Self::split(text)?.of_format(format)
+    }
+
+    /// Splits an object of any format into its fields.
+    pub(super) fn split(text: &'a str) -> Result<Self, Fault> {
+        Self::once(serde_json::from_str(text).map_err(|e| syntax(text, &e))?)
+    }
+
+    /// Checks that no field appears twice: it is unknown which of the two is meant.
+    fn once(Object { fields, twice }: Object<'a>) -> Result<Self, Fault> {
+        match twice {
+            Some(name) => Err(Fault::field(&name, Problem::Field("the field appears in the file twice".to_owned()))),
+            None => Ok(Self(fields)),
         }
-        let fields = Self(fields);
-        if !fields.0.contains_key("format") {
+    }
+
+    /// Whether there is a field of this name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// A field that is an object.
+    pub(super) fn object(&self, name: &str) -> Result<Self, Fault> {
+        let object = serde_json::from_str(self.raw(name)?.get());
+        Self::once(object.map_err(|_| Fault::field(name, Problem::Field("it must be an object".to_owned())))?)
+    }
+
+    /// Checks format and version, of which `latest` is the latest that this program reads.
+    pub(super) fn of_format(self, (wanted, latest): (&str, u64)) -> Result<Self, Fault> {
+        let fields = self;
+        if !fields.has("format") {
             return Err(Fault::field("format", Problem::Format(format!("it does not say \"format\":\"{wanted}\""))));
         }
         let format: String = fields.get("format")?;
@@ -85,7 +109,7 @@ impl<'a> Fields<'a> {
 
     /// Parses a field that may be missing or null.
     pub(super) fn optional<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Fault> {
-        if self.0.contains_key(name) { self.get::<Option<T>>(name) } else { Ok(None) }
+        if self.has(name) { self.get::<Option<T>>(name) } else { Ok(None) }
     }
 }
 

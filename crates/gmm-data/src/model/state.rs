@@ -9,6 +9,7 @@ use std::path::Path;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use super::exchange::kaldi;
 use super::parts::Fields;
 use super::safetensors::{CHECKSUM, damaged, hex};
 use super::{Content, ModelFile, content, encode, json, safetensors};
@@ -42,10 +43,11 @@ pub fn model_and_state(bytes: &[u8], name: &str) -> Result<(ModelFile, Value), F
 fn parse(bytes: &[u8]) -> Result<(ModelFile, Value), Fault> {
     let (model, state) = match content(bytes)? {
         Content::Safetensors(bytes) => safetensors::parse_with_state(bytes)?,
+        Content::Kaldi(text) => (kaldi::parse(text)?, None),
         Content::Json(bytes) => {
             let model = json::parse(bytes)?;
             let text = std::str::from_utf8(bytes).map_err(|e| damaged(&e.to_string()))?;
-            let fields = Fields::parse(text)?;
+            let fields = Fields::split(text)?;
             let state: Option<Value> = fields.optional(STATE)?;
             if state.is_some() {
                 let written: String = fields.get(CHECKSUM)?;

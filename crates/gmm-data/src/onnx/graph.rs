@@ -1,22 +1,27 @@
 //! The computation of a mixture as a graph of standard operators.
 //!
-//! For rows `X`, `(N, d)`, and the Cholesky factors `L_c` of the covariances:
+//! For rows `x_i`, `(d,)`, and the Cholesky factors `L_c` of the covariances, with `s` a median of the means:
 //!
 //! ```text
-//! whitened[c, :, i] = L_c⁻¹ (x_i − μ_c)                      (k, d, N)
-//! log_joint[i, c]   = −½ |whitened[c, :, i]|² + constant_c   (N, k)
-//! constant_c        = ln w_c − (d/2) ln 2π − ½ ln det Σ_c
-//! log_density[i]    = ln Σ_c exp(log_joint[i, c])            (N,)
+//! distance[i, c]  = |L_c⁻¹ (x_i − s) − L_c⁻¹ (μ_c − s)|²     by one matrix product for all components
+//!                 = |L_c⁻¹ (x_i − μ_c)|²                     if a component is far from s
+//! exponent[i, c]  = −½ distance[i, c] + constant_c           (N, k)
+//! constant_c      = ln w_c − (d/2) ln 2π − ½ ln det Σ_c − largest
+//! log_density[i]  = ln Σ_c exp(exponent[i, c]) + largest     (N,)
 //! ```
 //!
-//! The square of a difference is never expanded into `x² − 2xμ + μ²`, whose terms cancel if the data are far from the
-//! origin. In f32 a mean is the sum of two f32 numbers: the first is subtracted without rounding from rows near it
-//! (Sterbenz 1974), so that an offset of the data costs no precision.
+//! For variances in place of matrices the product is that of the squares and the rows about `s`, in f64 only: in f32
+//! differences are more precise. `largest` is the largest constant: without it exponents are smaller, and so are their
+//! rounding errors and those of the responsibilities.
 //!
-//! Rows are the last axis, so that the loops of a runtime are long; with d last they are slower.
+//! A square about the origin is never expanded into `x² − 2xμ + μ²`, whose terms cancel if the data are far from it.
+//! `s` has the precision of the graph, and in f32 a mean is the sum of two f32 numbers: the first is subtracted without
+//! rounding from rows near it (Sterbenz 1974). So an offset of the data costs no precision.
+//!
+//! In arrays `(k, d, N)` rows are the last axis, so that the loops of a runtime are long; with d last they are slower.
 
 use gmm_model::{Factors, Mixture, Noise, Precision, inverse_transposed};
-use ndarray::{Array1, Array2, Array3};
+use ndarray::{Array1, Array2, Array3, ArrayView1, ArrayView2, Axis};
 
 use super::builder::{Attribute, Builder, Value};
 use super::messages::{DataType, GraphProto};
@@ -44,9 +49,70 @@ pub(super) fn graph(model: &ModelFile, precision: Precision) -> Result<GraphProt
 
 /// Squared Mahalanobis distances of the rows to the means, `(N, k)`.
 fn distances(builder: &mut Builder, mixture: &Mixture) -> Result<&'static str, String> {
+    check(builder, "mean", mixture.means().iter().copied(), false)?;
+    let factors = PrecisionFactors::new(mixture);
+    factors.check(builder)?;
+    let shift = shift(mixture, builder.precision);
+    let centred = &mixture.means() - &shift;
+    if !factors.is_near(&centred, builder.precision) {
+        return Ok(of_differences(builder, mixture, factors));
+    }
+    builder.reals("shift", &[shift.len()], shift);
+    builder.apply("Sub", &["X", "shift"], "shifted", &[]);
+    Ok(match factors {
+        PrecisionFactors::Matrices(all) if all.len_of(Axis(0)) > 1 => of_matrices(builder, &centred, &all),
+        PrecisionFactors::Matrices(all) => of_matrix(builder, &centred, all.index_axis(Axis(0), 0)),
+        PrecisionFactors::Scales(all) => of_squares(builder, &centred, &all),
+    })
+}
+
+/// Distances by one product of the shifted rows with the factors of all components, `(k, d, d)`.
+fn of_matrices(builder: &mut Builder, centred: &Array2<f64>, factors: &Array3<f64>) -> &'static str {
+    let (k, d) = centred.dim();
+    let whitened = factors.outer_iter().zip(centred.outer_iter()).flat_map(|(factor, mean)| factor.dot(&mean));
+    // The transposed factors side by side.
+    let side_by_side = Array2::from_shape_fn((d, k * d), |(j, at)| factors[[at / d, at % d, j]]);
+    builder.reals("precision_factors", &[d, k * d], side_by_side);
+    builder.reals("offsets", &[k * d], whitened.map(|v| -v));
+    builder.apply("Gemm", &["shifted", "precision_factors", "offsets"], "products", &[]);
+    // 0 is the number of rows.
+    builder.integers("by_component", &[3], &[0, k as i64, d as i64]);
+    builder.apply("Reshape", &["products", "by_component"], "whitened", &[]);
+    let over_columns = [("axes", Attribute::Ints(&[2])), ("keepdims", Attribute::Int(0))];
+    builder.apply("ReduceSumSquare", &["whitened"], "distances", &over_columns)
+}
+
+/// Distances of the shifted rows times the factor of all components, `(d, d)`, to the means times that.
+fn of_matrix(builder: &mut Builder, centred: &Array2<f64>, factor: ArrayView2<'_, f64>) -> &'static str {
+    let (k, d) = centred.dim();
+    builder.reals("precision_factors", &[d, d], factor.t().iter().copied());
+    builder.apply("MatMul", &["shifted", "precision_factors"], "products", &[]);
+    builder.apply("Transpose", &["products"], "columns", &[("perm", Attribute::Ints(&[1, 0]))]);
+    builder.reals("offsets", &[k, d, 1], centred.dot(&factor.t()));
+    builder.apply("Sub", &["columns", "offsets"], "whitened", &[]);
+    sums_of_squares(builder)
+}
+
+/// Distances `Σ z²/σ² − 2 z μ/σ² + μ²/σ²` of the shifted rows `z`, by one product; `factors` are `1/σ`.
+fn of_squares(builder: &mut Builder, centred: &Array2<f64>, factors: &Array2<f64>) -> &'static str {
+    let (k, d) = centred.dim();
+    let scale = |c: usize, j: usize| factors[[c, j % factors.ncols()]];
+    let of = |(row, c): (usize, usize)| match row / d {
+        0 => scale(c, row).powi(2),
+        _ => -2.0 * centred[[c, row % d]] * scale(c, row % d).powi(2),
+    };
+    let offsets = (0..k).map(|c| (0..d).map(|j| (centred[[c, j]] * scale(c, j)).powi(2)).sum());
+    builder.reals("precisions", &[2 * d, k], Array2::from_shape_fn((2 * d, k), of));
+    builder.reals("offsets", &[k], offsets);
+    builder.apply("Mul", &["shifted", "shifted"], "squares", &[]);
+    builder.apply("Concat", &["squares", "shifted"], "features", &[("axis", Attribute::Int(1))]);
+    builder.apply("Gemm", &["features", "precisions", "offsets"], "distances", &[])
+}
+
+/// Distances from the differences to each mean.
+fn of_differences(builder: &mut Builder, mixture: &Mixture, factors: PrecisionFactors) -> &'static str {
     let (k, d) = mixture.means().dim();
     let means = mixture.means();
-    check(builder, "mean", means.iter().copied(), false)?;
     let order = [("perm", Attribute::Ints(&[1, 0]))];
     builder.apply("Transpose", &["X"], "columns", &order);
     builder.reals("means", &[k, d, 1], means.iter().copied());
@@ -56,38 +122,91 @@ fn distances(builder: &mut Builder, mixture: &Mixture) -> Result<&'static str, S
         builder.reals("means_rest", &[k, d, 1], rest);
         centred = builder.apply("Sub", &[centred, "means_rest"], "centred", &[]);
     }
-    let operator = factors(builder, mixture)?;
+    let (operator, shape, values) = match factors {
+        PrecisionFactors::Matrices(all) => ("MatMul", all.shape().to_vec(), all.into_raw_vec_and_offset().0),
+        PrecisionFactors::Scales(all) => ("Mul", [all.shape(), &[1]].concat(), all.into_raw_vec_and_offset().0),
+    };
+    builder.reals("precision_factors", &shape, values);
     builder.apply(operator, &["precision_factors", centred], "whitened", &[]);
-    let over_columns = [("axes", Attribute::Ints(&[1])), ("keepdims", Attribute::Int(0))];
-    builder.apply("ReduceSumSquare", &["whitened"], "distances_of_components", &over_columns);
-    Ok(builder.apply("Transpose", &["distances_of_components"], "distances", &order))
+    sums_of_squares(builder)
 }
 
-/// Adds the factors of the precisions, in a shape that broadcasts to `(k, d, N)`, and returns the operator that applies
-/// them to the centred rows.
-fn factors(builder: &mut Builder, mixture: &Mixture) -> Result<&'static str, String> {
-    let (k, d) = mixture.means().dim();
-    let name = "precision_factors";
-    let (operator, shape, values) = match mixture.factors() {
-        Factors::Full(_) => {
-            let mut all = Array3::<f64>::zeros((k, d, d));
-            for (c, mut one) in all.outer_iter_mut().enumerate() {
-                one.assign(&inverse(mixture, c));
-            }
-            ("MatMul", vec![k, d, d], all.into_raw_vec_and_offset().0)
-        }
-        Factors::Tied(_) => ("MatMul", vec![d, d], inverse(mixture, 0).into_raw_vec_and_offset().0),
-        Factors::Diag(sd) => ("Mul", vec![k, d, 1], sd.iter().map(|s| 1.0 / s).collect()),
-        Factors::Spherical(sd) => ("Mul", vec![k, 1, 1], sd.iter().map(|s| 1.0 / s).collect()),
+/// Distances from `whitened`, `(k, d, N)`.
+fn sums_of_squares(builder: &mut Builder) -> &'static str {
+    let over_columns = [("axes", Attribute::Ints(&[1])), ("keepdims", Attribute::Int(0))];
+    builder.apply("ReduceSumSquare", &["whitened"], "distances_of_components", &over_columns);
+    builder.apply("Transpose", &["distances_of_components"], "distances", &[("perm", Attribute::Ints(&[1, 0]))])
+}
+
+/// A median of the means in each column, in the precision of the graph.
+fn shift(mixture: &Mixture, precision: Precision) -> Array1<f64> {
+    let median = |column: ArrayView1<'_, f64>| {
+        let mut all = column.to_vec();
+        all.sort_by(f64::total_cmp);
+        let median = all[all.len() / 2];
+        if precision == Precision::F32 { f64::from(median as f32) } else { median }
     };
-    let what = "precision factor (the inverse of a standard deviation)";
-    check(builder, what, values.iter().copied(), false)?;
-    // A scale that becomes zero or subnormal would lose its digits. Of a matrix the scales are on the diagonal.
-    let is_matrix = operator == "MatMul";
-    let scales = values.iter().enumerate().filter(|(i, _)| !is_matrix || (i % (d * d)) % (d + 1) == 0);
-    check(builder, what, scales.map(|(_, &v)| v), true)?;
-    builder.reals(name, &shape, values);
-    Ok(operator)
+    mixture.means().columns().into_iter().map(median).collect()
+}
+
+/// The inverses of the Cholesky factors of the covariances.
+enum PrecisionFactors {
+    /// `(k, d, d)`, or `(1, d, d)` if all components share one.
+    Matrices(Array3<f64>),
+    /// `(k, d)`, or `(k, 1)` if all columns share one.
+    Scales(Array2<f64>),
+}
+
+impl PrecisionFactors {
+    fn new(mixture: &Mixture) -> Self {
+        let d = mixture.n_features();
+        let matrices = |count: usize| {
+            let all: Vec<f64> = (0..count).flat_map(|c| inverse(mixture, c)).collect();
+            Self::Matrices(Array3::from_shape_vec((count, d, d), all).expect("d*d numbers each"))
+        };
+        match mixture.factors() {
+            Factors::Full(all) => matrices(all.len()),
+            Factors::Tied(_) => matrices(1),
+            Factors::Diag(sd) => Self::Scales(sd.mapv(f64::recip)),
+            Factors::Spherical(sd) => Self::Scales(sd.mapv(f64::recip).insert_axis(Axis(1))),
+        }
+    }
+
+    /// Whether all components, with means `centred` about the shift, are so near to it that the rounding of a row there
+    /// is small: that of a whitened entry grows with the distance, and that of a square with its square.
+    ///
+    /// A whitened row has a length of about `√d`, a log density a size of about `d`. In f32 the error of a log density
+    /// stays below 8 eps of its size, except that squares would have larger ones; f64 has digits to spare.
+    fn is_near(&self, centred: &Array2<f64>, precision: Precision) -> bool {
+        let most = match precision {
+            Precision::F32 => 8.0 * (centred.ncols() as f64).sqrt(),
+            Precision::F64 => 1024.0,
+        };
+        match self {
+            Self::Matrices(all) => centred.outer_iter().enumerate().all(|(c, mean)| {
+                let factor = all.index_axis(Axis(0), c % all.len_of(Axis(0))).mapv(f64::abs);
+                factor.dot(&mean.mapv(f64::abs)).iter().all(|&v| v <= most)
+            }),
+            Self::Scales(all) => {
+                let is_precise = precision == Precision::F64 && all.iter().all(|v| (v * v).is_normal());
+                is_precise && (centred * all).iter().all(|v| v * v <= most)
+            }
+        }
+    }
+
+    /// Checks the range of all factors. A scale that becomes zero or subnormal would lose its digits: of a matrix the
+    /// scales are on the diagonal.
+    fn check(&self, builder: &Builder) -> Result<(), String> {
+        let what = "precision factor (the inverse of a standard deviation)";
+        match self {
+            Self::Matrices(all) => {
+                check(builder, what, all.iter().copied(), false)?;
+                let diagonals = all.outer_iter().flat_map(|one| one.diag().to_vec());
+                check(builder, what, diagonals, true)
+            }
+            Self::Scales(all) => check(builder, what, all.iter().copied(), true),
+        }
+    }
 }
 
 /// The inverse of the Cholesky factor of the covariance of component `c`, `(d, d)` in row-major order: ONNX has no
@@ -97,7 +216,8 @@ fn inverse(mixture: &Mixture, c: usize) -> Array2<f64> {
     transposed.t().as_standard_layout().into_owned()
 }
 
-/// `ln(w_c p_c(x))`, `(N, k)`, with that of the noise in a further column. Returns the weights of the columns.
+/// `ln(w_c p_c(x)) − largest`, `(N, k)`, with that of the noise in a further column. Returns the weights of the
+/// columns.
 fn joint(
     builder: &mut Builder,
     mixture: &Mixture,
@@ -118,29 +238,34 @@ fn joint(
         prior.push(noise.weight);
     }
     // A weight of 0 has the constant −∞, and a density of 0 in every row.
-    check(builder, "log density at a mean", constants.iter().copied().filter(|v| *v != f64::NEG_INFINITY), false)?;
-    builder.reals("constants", &[constants.len()], constants);
+    let finite = constants.iter().copied().filter(|v| *v != f64::NEG_INFINITY);
+    check(builder, "log density at a mean", finite, false)?;
+    let largest = constants.fold(f64::NEG_INFINITY, |most, &v| most.max(v));
+    builder.reals("constants", &[constants.len()], constants.mapv(|v| v - largest));
+    builder.reals("largest_constant", &[], [largest]);
     builder.reals("minus_half", &[], [-0.5]);
-    builder.apply("Mul", &[distances, "minus_half"], "exponents", &[]);
-    builder.apply("Add", &["exponents", "constants"], "log_joint", &[]);
+    builder.apply("Mul", &[distances, "minus_half"], "half_distances", &[]);
+    builder.apply("Add", &["half_distances", "constants"], "exponents", &[]);
     Ok(prior)
 }
 
-/// Log densities, and the posterior of the components. If the densities of all components underflow, the posterior is the
-/// prior, as in `gmm predict`.
+/// Log densities, and the posterior of the components. If the densities of all components underflow, the posterior is
+/// the prior, as in `gmm predict`.
 fn posterior(builder: &mut Builder, prior: &[f64]) {
     let over_components = [("axes", Attribute::Ints(&[1])), ("keepdims", Attribute::Int(1))];
-    builder.apply("ReduceLogSumExp", &["log_joint"], "log_densities", &over_components);
+    builder.apply("ReduceLogSumExp", &["exponents"], "log_sums", &over_components);
     builder.integers("axis_1", &[1], &[1]);
-    builder.apply("Squeeze", &["log_densities", "axis_1"], "log_density", &[]);
-    builder.apply("Softmax", &["log_joint"], "posterior_where_dense", &[("axis", Attribute::Int(1))]);
+    builder.apply("Squeeze", &["log_sums", "axis_1"], "log_sum", &[]);
+    builder.apply("Add", &["log_sum", "largest_constant"], "log_density", &[]);
+    builder.apply("Softmax", &["exponents"], "posterior_where_dense", &[("axis", Attribute::Int(1))]);
     builder.reals("prior", &[prior.len()], prior.iter().copied());
     builder.reals("minus_infinity", &[], [f64::NEG_INFINITY]);
-    builder.apply("Equal", &["log_densities", "minus_infinity"], "underflows", &[]);
+    builder.apply("Equal", &["log_sums", "minus_infinity"], "underflows", &[]);
     builder.apply("Where", &["underflows", "prior", "posterior_where_dense"], "posterior", &[]);
 }
 
-/// Responsibilities and labels, of clusters if the model has them; returns the number of columns of the responsibilities.
+/// Responsibilities and labels, of clusters if the model has them; returns the number of columns of the
+/// responsibilities.
 fn outputs(builder: &mut Builder, model: &ModelFile) -> usize {
     let noise = usize::from(model.noise.is_some());
     let k = model.mixture.n_components();
