@@ -126,7 +126,7 @@ fn quadrants_have_known_probabilities() {
     for rho in [-0.999_999, -0.99, -0.5, 0.0, 0.2, 0.9, 0.999, 0.999_999_9] {
         let found = region(&equal_correlation(2, rho), &[0.0; 2], &[INF; 2]).1.log_probability;
         let want = (0.25 + f64::asin(rho) / (2.0 * std::f64::consts::PI)).ln();
-        // At a correlation near −1 the entries of the factor lose digits of the difference.
+        // At a correlation near −1 the last entry of the factor is a small difference.
         let lost = 4.0 * f64::EPSILON / (1.0 + rho);
         assert!((found - want).abs() < 1e-11 + lost, "{rho}: {found} {want}");
     }
