@@ -12,3 +12,7 @@ pub struct Products;
 /// docs/src/likelihood.md
 #[doc = include_str!("../../docs/src/likelihood.md")]
 pub struct Likelihood;
+
+/// docs/src/censored.md
+#[doc = include_str!("../../docs/src/censored.md")]
+pub struct Censored;

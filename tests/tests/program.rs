@@ -11,6 +11,7 @@ mod cli_adapt;
 mod cli_bayes;
 mod cli_bench;
 mod cli_bootstrap;
+mod cli_censored;
 mod cli_classify;
 mod cli_convert;
 mod cli_dp;

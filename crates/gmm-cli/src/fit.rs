@@ -151,8 +151,8 @@ pub(crate) fn run(args: &FitArgs, console: &Console) -> anyhow::Result<()> {
     if args.online.online && data.has_missing() {
         return Err(gmm_host::Error::Missing { what: "--online" }.into());
     }
-    if args.online.online && data.measurement_errors().is_some() {
-        return Err(gmm_host::Error::MeasurementErrors { what: "--online" }.into());
+    if args.online.online {
+        gmm_host::Data::from(&data).refuse_indirect("--online")?;
     }
     let rule = args.rule.with_prior(prior.as_ref(), options.covariance_type, data.n_features())?;
     if prior.is_some() {

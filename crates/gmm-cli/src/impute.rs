@@ -65,6 +65,7 @@ pub(crate) struct ImputeArgs {
 }
 
 pub(crate) fn run(args: &ImputeArgs, console: &Console) -> anyhow::Result<()> {
+    args.measured.refuse_limits("gmm impute")?;
     if args.measured.are_given() {
         return true_values(args, console);
     }

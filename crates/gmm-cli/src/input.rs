@@ -140,7 +140,7 @@ pub(crate) fn rows_with(
         None => data,
     };
     let data = match source.measured {
-        Some(measured) => measured.attach(data, deviations, &name)?,
+        Some(measured) => measured.attach(data, (names.as_deref(), deviations), &name)?,
         None => data,
     };
     console.note(|| {

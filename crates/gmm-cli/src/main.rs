@@ -20,6 +20,7 @@ mod groups;
 mod impute;
 mod input;
 mod interrupt;
+mod limits;
 mod loglik;
 mod man;
 mod matmul;

@@ -1,4 +1,4 @@
-//! Measurement errors of rows: their options, and what they become.
+//! Rows known only indirectly, with measurement errors or within limits: their options, and what they become.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,9 @@ use ndarray::{Array2, Array3, Ix3};
 use crate::args::{EngineArgs, Words};
 use crate::exit::Failure;
 use crate::input;
+use crate::limits::LimitArgs;
 
-/// The options of commands that take rows with measurement errors.
+/// The options of commands that take rows with measurement errors or limits.
 #[derive(Args)]
 pub(crate) struct MeasuredArgs {
     /// Columns with the standard deviations (not variances) of the measurement errors of each row, one for each column of the
@@ -28,6 +29,8 @@ pub(crate) struct MeasuredArgs {
     /// with measurement errors; without noise options they are exact
     #[arg(long, value_name = "FILE", help_heading = "Measurement errors")]
     projections: Option<PathBuf>,
+    #[command(flatten)]
+    limits: LimitArgs,
 }
 
 impl MeasuredArgs {
@@ -36,9 +39,25 @@ impl MeasuredArgs {
         self.noise_columns.iter().flat_map(|words| words.0.clone()).collect()
     }
 
-    /// Whether rows have measurement errors, or are views.
+    /// Whether rows have measurement errors or limits, or are views.
     pub(crate) const fn are_given(&self) -> bool {
+        self.are_errors_given() || self.limits.are_given()
+    }
+
+    /// Whether rows have measurement errors, or are views.
+    pub(crate) const fn are_errors_given(&self) -> bool {
         !self.noise_columns.is_empty() || self.noise_covariances.is_some() || self.projections.is_some()
+    }
+
+    /// Errors if limits are given, for a command that takes only measurement errors.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`].
+    pub(crate) fn refuse_limits(&self, what: &str) -> Result<(), Failure> {
+        if !self.limits.are_given() {
+            return Ok(());
+        }
+        Err(Failure::Usage(format!("{what} does not take --censored, --rounded and --truncated")))
     }
 
     /// Whether rows are linear views, whose columns are not those of the model.
@@ -63,7 +82,9 @@ impl MeasuredArgs {
         if !self.are_given() {
             return Ok(());
         }
-        Err(Failure::Usage(format!("{what} does not take measurement errors (--noise-columns and its like)")))
+        Err(Failure::Usage(format!(
+            "{what} does not take measurement errors or limits (--noise-columns, --censored and their like)"
+        )))
     }
 
     /// Takes the columns of deviations out of a table.
@@ -85,18 +106,21 @@ impl MeasuredArgs {
         Ok(Some(Array2::from_shape_fn((table.n_rows(), d), |(row, column)| taken[column][row])))
     }
 
-    /// The rows with their measurement errors, and as views if they are. `deviations` are those of [`split`](Self::split).
+    /// The rows with their measurement errors or limits, and as views if they are. `names` are those of the columns; `deviations` are those of [`split`](Self::split).
     ///
     /// # Errors
     /// Errors if a file cannot be read, has another shape, or a value is invalid.
     pub(crate) fn attach(
         &self,
         data: Dataset,
-        deviations: Option<Array2<f64>>,
+        (names, deviations): (Option<&[String]>, Option<Array2<f64>>),
         place: &str,
     ) -> anyhow::Result<Dataset> {
-        if !self.are_given() {
-            return Ok(data);
+        if !self.are_errors_given() {
+            return self.limits.attach(data, names, place);
+        }
+        if self.limits.are_given() {
+            return Err(gmm_model::DataError::LimitsAndErrors).with_context(|| place.to_owned());
         }
         let (n, m) = data.rows().dim();
         let (errors, place) = match (&self.noise_covariances, deviations) {

@@ -118,9 +118,7 @@ pub(crate) fn run(args: &ScoreArgs, console: &Console) -> anyhow::Result<()> {
                 if data.has_missing() {
                     return Err(gmm_host::Error::Missing { what: "a posterior predictive density" }.into());
                 }
-                if data.measurement_errors().is_some() {
-                    return Err(gmm_host::Error::MeasurementErrors { what: "a posterior predictive density" }.into());
-                }
+                gmm_host::Data::from(&data).refuse_indirect("a posterior predictive density")?;
                 let densities = predictive_log_densities(posterior, &data, args.engine.threads)?;
                 let totals = totals(&densities, &data);
                 (densities, totals)

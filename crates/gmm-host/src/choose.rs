@@ -116,7 +116,7 @@ pub fn choose<'a>(
     let data = data.into();
     if choice == Choice::Blrt {
         // Its replicates are rows without errors.
-        data.refuse_measurement_errors("the bootstrapped likelihood ratio test")?;
+        data.refuse_indirect("the bootstrapped likelihood ratio test")?;
     }
     let mut out = Chosen { best: 0, labels_icl: Vec::new(), tests: Vec::new() };
     match choice {

@@ -1,5 +1,6 @@
 //! The input of a fit or a likelihood: rows in host memory, or rows already in GPU memory.
 
+use gmm_model::censoring::Limits;
 use gmm_model::deconvolution::MeasurementErrors;
 use gmm_model::{Dataset, Matrix, Precision};
 use ndarray::{Array2, ArrayView2, Axis};
@@ -80,12 +81,12 @@ impl<'a> Data<'a> {
         matches!(self, Self::Host(data) if data.has_missing())
     }
 
-    /// Errors if some value is missing or has a measurement error, for something that needs complete and exact rows.
+    /// Errors if some value is missing, has a measurement error or limits, for something that needs complete and exact rows.
     ///
     /// # Errors
-    /// [`Error::Missing`]; [`Error::MeasurementErrors`].
+    /// [`Error::Missing`]; [`Error::MeasurementErrors`]; [`Error::Limited`].
     pub(crate) fn require_exact(self, what: &'static str) -> Result<(), Error> {
-        self.refuse_measurement_errors(what)?;
+        self.refuse_indirect(what)?;
         if self.has_missing() { Err(Error::Missing { what }) } else { Ok(()) }
     }
 
@@ -97,11 +98,22 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// Errors if the rows have measurement errors, for something that needs exact rows.
+    /// The limits of the rows' values, if any.
+    pub fn limits(self) -> Option<&'a Limits> {
+        match self {
+            Self::Host(data) => data.limits(),
+            Self::Device(_) => None,
+        }
+    }
+
+    /// Errors if the rows are known only with measurement errors or within limits, for something that needs exact rows.
     ///
     /// # Errors
-    /// [`Error::MeasurementErrors`].
-    pub(crate) fn refuse_measurement_errors(self, what: &'static str) -> Result<(), Error> {
+    /// [`Error::MeasurementErrors`]; [`Error::Limited`].
+    pub fn refuse_indirect(self, what: &'static str) -> Result<(), Error> {
+        if self.limits().is_some() {
+            return Err(Error::Limited { what });
+        }
         if self.measurement_errors().is_some() { Err(Error::MeasurementErrors { what }) } else { Ok(()) }
     }
 
@@ -110,7 +122,8 @@ impl<'a> Data<'a> {
     /// about 16 MiB.
     ///
     /// # Errors
-    /// [`Error::Missing`] if values are missing; [`Error::MeasurementErrors`]. None else for rows on the host. [`Error::Data`] with the first row and column that is NaN or infinite;
+    /// [`Error::Missing`] if values are missing; [`Error::MeasurementErrors`]; [`Error::Limited`]. None else for rows on the
+    /// host. [`Error::Data`] with the first row and column that is NaN or infinite;
     /// [`Error::Memory`]; [`Error::Device`].
     pub fn walk(self, see: &mut dyn FnMut(usize, ArrayView2<'_, f64>)) -> Result<(), Error> {
         self.require_exact("this computation")?;
@@ -182,7 +195,7 @@ impl<'a> Data<'a> {
         limit: Option<f64>,
     ) -> Result<Box<dyn Resident>, Error> {
         match self {
-            Self::Host(data) if data.measurement_errors().is_some() => engine.load_measured(data, precision, shift),
+            Self::Host(data) if data.is_indirect() => engine.load_measured(data, precision, shift),
             Self::Host(data) if data.has_missing() => engine.load_incomplete(data, precision, shift),
             Self::Host(data) => engine.load(data, precision, shift),
             Self::Device(data) => match load_there(engine, data, precision, shift, limit) {

@@ -175,6 +175,25 @@ pub enum Error {
         /// What was asked for.
         what: &'static str,
     },
+    /// Rows within limits (censored, rounded, truncated), for something that needs exact ones.
+    #[error("{what} cannot be used with censored, rounded or truncated rows: leave it out, or leave the limits out")]
+    Limited {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// More dependent columns with limits than can be integrated.
+    #[error(
+        "{found} columns with limits in one row or in the truncation: with covariances of kind {kind} the probability of at \
+         most {most} is computed; diag and spherical have no such bound"
+    )]
+    Limits {
+        /// Number of such columns.
+        found: usize,
+        /// The largest number.
+        most: usize,
+        /// The covariance kind.
+        kind: CovarianceType,
+    },
     /// The observer stopped the fit.
     #[error("interrupted after {iterations} iterations")]
     Interrupted {

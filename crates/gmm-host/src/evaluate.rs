@@ -125,7 +125,7 @@ pub fn precisions<'a>(
     let shift = shift::of_precisions(mixture, data.precision(), precision);
     if let Data::Host(rows) = data
         && !rows.has_missing()
-        && rows.measurement_errors().is_none()
+        && !rows.is_indirect()
         && let Some(found) = engine.evaluate_few(rows, precision, &shift, mixture, &mut want)?
     {
         return Ok(found);

@@ -20,8 +20,8 @@ use crate::restarts::{self, FitState};
 use crate::rule::{self, FitRule};
 use crate::shift::Sample;
 use crate::{
-    Data, Engine, Error, EvaluateOptions, Evaluation, FastLoss, Resident, Tuning, deconvolution, fast, hold, memory,
-    missing, shift, spikes,
+    Data, Engine, Error, EvaluateOptions, Evaluation, FastLoss, Resident, Tuning, censoring, deconvolution, fast, hold,
+    memory, missing, shift, spikes,
 };
 
 /// Options of a fit. Names and defaults are scikit-learn's.
@@ -307,6 +307,7 @@ fn fit_data(
             .into_iter()
             .chain(missing::line(data))
             .chain(deconvolution::line(data))
+            .chain(censoring::lines(data))
             .collect(),
         ..summary(&best, &evaluation, all_rows, (options, &rule.m_step), (engine.name(), stored.to_owned()))
     };

@@ -42,7 +42,7 @@ pub(crate) fn for_fit(
     let limit_of = |precision| limit(at.len(), precision);
     match data {
         Data::Host(rows) => {
-            let is_plain = !rows.has_missing() && rows.measurement_errors().is_none();
+            let is_plain = !rows.has_missing() && !rows.is_indirect();
             let loaded = if is_plain { engine.load_with_reach(rows, asked, at)? } else { None };
             let (loaded, largest) = match loaded {
                 Some((loaded, largest)) => (Some(loaded), largest),
@@ -120,9 +120,7 @@ pub(crate) fn for_likelihood(
         _ => asked,
     };
     match data {
-        Data::Host(rows) if !rows.has_missing() && rows.measurement_errors().is_none() => {
-            engine.load_to_keep(rows, precision, at)
-        }
+        Data::Host(rows) if !rows.has_missing() && !rows.is_indirect() => engine.load_to_keep(rows, precision, at),
         _ => data.load(engine, precision, at, None),
     }
 }

@@ -62,7 +62,7 @@ pub fn impute(
     check_features(d, mixture.n_features())?;
     memory::check("the imputed rows", 16 * n as u128 * d as u128)?;
     let mut out = data.rows().to_f64();
-    crate::Data::from(data).refuse_measurement_errors("imputation")?;
+    crate::Data::from(data).refuse_indirect("imputation")?;
     if !data.has_missing() {
         return Ok(out);
     }

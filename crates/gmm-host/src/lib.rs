@@ -27,6 +27,7 @@ mod blrt;
 mod bootstrap;
 #[cfg(feature = "cuda")]
 mod cache_folder;
+mod censoring;
 mod choose;
 mod concurrent;
 mod costs;

@@ -35,12 +35,16 @@ impl Engine for ReferenceEngine {
     }
 
     fn load_measured(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        if data.limits().is_some() {
+            let why = "has no passes over rows within limits: use the CPU engine";
+            return Err(Error::Device(format!("{} {why}", self.name())));
+        }
         let plain = self.load(&data.without_measurement_errors(), precision, shift)?;
         Ok(Box::new(MeasuredRows::new(data.clone(), Box::new(NaivePasses::new(data.clone())), plain)))
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        if data.measurement_errors().is_some() {
+        if data.is_indirect() {
             return self.load_measured(data, precision, shift);
         }
         if data.has_missing() {

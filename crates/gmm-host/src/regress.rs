@@ -143,7 +143,7 @@ pub fn log_densities(
     let given = conditional.n_given();
     check_features(data.n_features(), given + conditional.n_targets())?;
     let (joint, _) = evaluate::log_densities(engine, conditional.joint(), data, precision)?;
-    crate::Data::from(data).refuse_measurement_errors("a conditional density")?;
+    crate::Data::from(data).refuse_indirect("a conditional density")?;
     let columns: Vec<usize> = (0..given).collect();
     let marginal = Dataset::new(data.rows().select_columns(&columns))?;
     let (marginal, _) = evaluate::log_densities(engine, conditional.marginal(), &marginal, precision)?;
@@ -176,7 +176,7 @@ fn by_block(
 ) -> Result<(), Error> {
     let (n, k) = (data.n_rows(), conditional.n_components());
     check_features(data.n_features(), conditional.n_given())?;
-    crate::Data::from(data).refuse_measurement_errors("a conditional mean or density")?;
+    crate::Data::from(data).refuse_indirect("a conditional mean or density")?;
     if k == 1 {
         see(Block { rows: data.rows(), responsibilities: &vec![1.0; n] });
         return Ok(());

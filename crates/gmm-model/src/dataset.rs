@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ndarray::{Array2, Array3};
 
+use crate::censoring::Limits;
 use crate::deconvolution::{MeasurementErrors, Views};
 use crate::{DataError, Matrix};
 
@@ -41,6 +42,7 @@ pub struct Dataset {
     /// The rows of positive weight, if a copy of them was provided.
     present: Option<Arc<Self>>,
     errors: Option<MeasurementErrors>,
+    limits: Option<Limits>,
 }
 
 impl Dataset {
@@ -91,6 +93,68 @@ impl Dataset {
         Ok(Self::unchecked(rows, true))
     }
 
+    /// Rows of which some values are known only within limits, `(n, d)` each: a value is between `lower` and `upper`, of which
+    /// each may be infinite. Equal limits are an exact value, both infinite ones a missing value. A density is that of the exact
+    /// values of a row times the probability of the others' box ([`censoring`](crate::censoring)).
+    ///
+    /// [`rows`](Self::rows) then are values within the limits: the start of a fit uses them. If no value has limits, the result
+    /// is that of [`with_holes`](Self::with_holes).
+    ///
+    /// Not everything that takes a data set takes one with limits; what does not is an error.
+    ///
+    /// # Errors
+    /// [`DataError::Empty`]; [`DataError::ErrorShape`] if the shapes differ; [`DataError::Interval`] with the first limits
+    /// between which there is no number.
+    pub fn with_censoring(lower: Array2<f64>, upper: Array2<f64>) -> Result<Self, DataError> {
+        let limits = Limits::new(lower, upper)?;
+        let data = Self::with_holes(limits.values())?;
+        Ok(Self { limits: (limits.n_limited() > 0).then_some(limits), ..data })
+    }
+
+    /// The same rows, of which none outside of a box was recorded: `lower` and `upper` are its ends, `(d,)`, of which each may
+    /// be infinite. A density then is that of a recorded row, and a fit estimates the mixture of all.
+    ///
+    /// If all ends are infinite, the result is the same data set.
+    ///
+    /// # Errors
+    /// [`DataError::Truncation`] if the box has another number of columns or is empty; [`DataError::Outside`] with the first
+    /// value outside of it; [`DataError::LimitsAndErrors`] if the rows have measurement errors.
+    pub fn with_truncation(mut self, lower: Vec<f64>, upper: Vec<f64>) -> Result<Self, DataError> {
+        if self.errors.is_some() {
+            return Err(DataError::LimitsAndErrors);
+        }
+        let limits = match self.limits.take() {
+            Some(limits) => limits,
+            None => {
+                let values = self.rows.to_f64();
+                let ends = |missing: f64| values.mapv(|v| if v.is_nan() { missing } else { v });
+                Limits::new(ends(f64::NEG_INFINITY), ends(f64::INFINITY))?
+            }
+        };
+        let is_open = lower.iter().chain(&upper).all(|end| end.is_infinite());
+        let limits = limits.truncated(lower, upper)?;
+        self.limits = (!is_open || limits.n_limited() > 0).then_some(limits);
+        self.present = None;
+        Ok(self)
+    }
+
+    /// The limits of the values, if some are known only within limits or rows are truncated.
+    pub const fn limits(&self) -> Option<&Limits> {
+        self.limits.as_ref()
+    }
+
+    /// The same rows without their limits, as if the values within them were exact.
+    #[must_use]
+    pub fn without_limits(&self) -> Self {
+        let present = self.present.as_ref().map(|present| Arc::new(present.without_limits()));
+        Self { limits: None, present, ..self.clone() }
+    }
+
+    /// Whether the rows are known only indirectly: with measurement errors or within limits.
+    pub const fn is_indirect(&self) -> bool {
+        self.errors.is_some() || self.limits.is_some()
+    }
+
     /// The rows behind linear views of them: `measured`, `(n, m)`, are views `R v` of rows `v` of `d` columns with
     /// measurement errors. `projections` are the `R` of each row, `(n, m, d)`; `errors` are those of the measured values.
     ///
@@ -119,8 +183,11 @@ impl Dataset {
     ///
     /// # Errors
     /// [`DataError::ErrorShape`] if the shape differs; [`DataError::Deviation`] if a deviation is NaN where a value is not
-    /// missing.
+    /// missing; [`DataError::LimitsAndErrors`] if the rows have limits.
     pub fn with_measurement_errors(mut self, errors: MeasurementErrors) -> Result<Self, DataError> {
+        if self.limits.is_some() {
+            return Err(DataError::LimitsAndErrors);
+        }
         check_errors(&errors, self.rows.dim())?;
         errors.check_beside(|row, column| self.has_missing && self.rows.at(row, column).is_nan())?;
         self.errors = Some(errors);
@@ -140,11 +207,17 @@ impl Dataset {
         Self { errors: None, present, ..self.clone() }
     }
 
-    /// The rows of the given indices, which may repeat, with their measurement errors: one part, without weights.
+    /// The rows of the given indices, which may repeat, with their measurement errors and limits: one part, without weights.
     #[must_use]
     pub fn select_rows(&self, rows: &[usize]) -> Self {
         let errors = self.errors.as_ref().map(|errors| errors.select_rows(rows));
-        Self { names: self.names.clone(), errors, ..Self::unchecked(self.rows.select_rows(rows), self.has_missing) }
+        let limits = self.limits.as_ref().map(|limits| limits.select_rows(rows));
+        Self {
+            names: self.names.clone(),
+            errors,
+            limits,
+            ..Self::unchecked(self.rows.select_rows(rows), self.has_missing)
+        }
     }
 
     fn unchecked(rows: Matrix, has_missing: bool) -> Self {
@@ -159,6 +232,7 @@ impl Dataset {
             has_missing,
             present: None,
             errors: None,
+            limits: None,
         }
     }
 
@@ -289,7 +363,8 @@ impl Dataset {
             in_place: self.in_place,
             has_missing: self.has_missing,
             present: None,
-            errors: self.errors.as_ref().map(|errors| errors.part(rows)),
+            errors: self.errors.as_ref().map(|errors| errors.part(rows.clone())),
+            limits: self.limits.as_ref().map(|limits| limits.part(rows)),
         }
     }
 
@@ -344,6 +419,7 @@ impl Dataset {
         later_parts.dedup();
         let present = || (0..all.len()).filter(|&row| all[row] > 0.0).collect::<Vec<_>>();
         let errors = self.errors.as_ref().map(|errors| errors.select_rows(&present()));
+        let limits = self.limits.as_ref().map(|limits| limits.select_rows(&present()));
         Self {
             rows,
             weights: Some(Arc::new(weights)),
@@ -353,6 +429,7 @@ impl Dataset {
             has_missing: self.has_missing,
             present: None,
             errors,
+            limits,
         }
     }
 

@@ -202,6 +202,48 @@ pub enum DataError {
         /// The deviation found.
         value: f64,
     },
+    /// Limits between which there is no number.
+    #[error(
+        "the limits of row {row}, column {column} are {} and {}: the lower one must be below the upper one, or both the \
+         same finite value",
+        number(*lower),
+        number(*upper)
+    )]
+    Interval {
+        /// Row, from 0.
+        row: usize,
+        /// Column, from 0.
+        column: usize,
+        /// The lower limit.
+        lower: f64,
+        /// The upper limit.
+        upper: f64,
+    },
+    /// A box of truncation that does not fit the rows, or is empty.
+    #[error("the truncation {why}")]
+    Truncation {
+        /// What is wrong, as the rest of the sentence.
+        why: String,
+    },
+    /// A value outside of the box to which rows are truncated.
+    #[error(
+        "row {row}, column {column} is outside of the truncation from {} to {}: rows there are said to be never recorded",
+        number(*lower),
+        number(*upper)
+    )]
+    Outside {
+        /// Row, from 0.
+        row: usize,
+        /// Column, from 0.
+        column: usize,
+        /// Lower end of the box in the column.
+        lower: f64,
+        /// Upper end.
+        upper: f64,
+    },
+    /// Limits and measurement errors of the same rows.
+    #[error("rows cannot have both limits (censored, rounded, truncated) and measurement errors")]
+    LimitsAndErrors,
     /// An invalid covariance of measurement errors.
     #[error("the error covariance of row {row} {why}")]
     ErrorCovariance {

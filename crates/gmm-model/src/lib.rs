@@ -20,6 +20,7 @@
 
 pub mod adapt;
 pub mod bayes;
+pub mod censoring;
 mod cholesky;
 mod conditional;
 mod covariance;

@@ -33,6 +33,8 @@ pub(crate) fn raise(py: Python<'_>, error: impl Into<Error>) -> PyErr {
         | Error::NotSymmetric { .. }
         | Error::Missing { .. }
         | Error::MeasurementErrors { .. }
+        | Error::Limited { .. }
+        | Error::Limits { .. }
         | Error::TooFewRows { .. }
         | Error::Features { .. }
         | Error::FeatureNames { .. } => "ParameterError",

@@ -169,9 +169,16 @@ fn fingerprint(data: &Dataset, labels: Option<&[Option<usize>]>) -> anyhow::Resu
         let values = errors.covariances().values();
         values.iter().map(|v| v.to_bits()).chain(measured.into_iter().flatten()).fold(None, hashed)
     });
+    let limits = data.limits().and_then(|limits| {
+        let (low, high) = limits.truncation().unwrap_or_default();
+        let rows = (0..data.n_rows()).map(|row| limits.row(row)).flat_map(|(low, high)| [low, high]);
+        let values = rows.flat_map(|ends| ends.to_vec()).chain(low.iter().chain(high).copied());
+        values.map(f64::to_bits).fold(None, hashed)
+    });
     let further = files.map(|hash| format!("-{hash:016x}")).into_iter();
     let further = further.chain(labels.map(|hash| format!("-labels-{hash:016x}")));
     let further = further.chain(errors.map(|hash| format!("-errors-{hash:016x}")));
+    let further = further.chain(limits.map(|hash| format!("-limits-{hash:016x}")));
     Ok(format!("{values:016x}{}", further.collect::<String>()))
 }
 

@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gmm_model::{CovarianceType, Dataset, Mixture, Noise, NoiseTerms, Precision, PrecisionMixture, Statistics};
 use ndarray::ArrayView2;
 
+use crate::censoring::LimitedPasses;
 use crate::deconvolution::{CpuPasses, MeasuredRows};
 use crate::engine::{ComponentColumns, Evaluate, Scorer, Seeding, check_features};
 use crate::init::{RowDraw, WeighedRows, rows_of};
@@ -209,13 +210,18 @@ impl Engine for CpuEngine {
     }
 
     fn load_measured(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        if data.limits().is_some() {
+            let plain = self.load(&data.without_limits(), precision, shift)?;
+            let passes = LimitedPasses::new(self.pool.clone(), data.clone());
+            return Ok(Box::new(MeasuredRows::new(data.clone(), Box::new(passes), plain)));
+        }
         let plain = self.load(&data.without_measurement_errors(), precision, shift)?;
         let passes = CpuPasses::new(self.machine, self.pool.clone(), data)?;
         Ok(Box::new(MeasuredRows::new(data.clone(), Box::new(passes), plain)))
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        if data.measurement_errors().is_some() {
+        if data.is_indirect() {
             return self.load_measured(data, precision, shift);
         }
         if data.has_missing() {

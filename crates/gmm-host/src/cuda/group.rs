@@ -97,7 +97,7 @@ impl CudaGroup {
         shift: &[f64],
         options: LoadOptions<'_>,
     ) -> Result<Box<dyn Resident>, Error> {
-        if data.measurement_errors().is_some() {
+        if data.is_indirect() {
             return self.load_measured(data, precision, shift);
         }
         if data.has_missing() {

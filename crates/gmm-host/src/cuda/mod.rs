@@ -204,7 +204,7 @@ impl CudaEngine {
         options: LoadOptions<'_>,
     ) -> Result<Box<dyn Resident>, Error> {
         check_features(data.n_features(), shift.len())?;
-        if data.measurement_errors().is_some() {
+        if data.is_indirect() {
             return self.load_measured(data, precision, shift);
         }
         if data.has_missing() {

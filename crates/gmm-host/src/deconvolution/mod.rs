@@ -45,24 +45,24 @@ pub(crate) fn line(data: Data<'_>) -> Option<String> {
     })
 }
 
-/// Checks what a fit of rows with measurement errors needs.
+/// Checks what a fit of rows with measurement errors or limits needs.
 ///
 /// # Errors
-/// [`Error::MeasurementErrors`] for what needs exact rows.
+/// [`Error::MeasurementErrors`] and [`Error::Limited`] for what needs exact rows.
 pub(crate) fn check(data: Data<'_>, options: &FitOptions) -> Result<(), Error> {
     if options.rule.noise.is_some() {
-        data.refuse_measurement_errors("uniform noise")?;
+        data.refuse_indirect("uniform noise")?;
     }
     if options.rule.bayes.is_some() {
-        data.refuse_measurement_errors("variational Bayes")?;
+        data.refuse_indirect("variational Bayes")?;
     }
     match options.init {
-        Init::Tree(_) | Init::Best(_) => data.refuse_measurement_errors("a start by a tree"),
+        Init::Tree(_) | Init::Best(_) => data.refuse_indirect("a start by a tree"),
         _ => Ok(()),
     }
 }
 
-/// Passes over rows with measurement errors.
+/// Passes over rows that are known only with measurement errors or within limits.
 pub(crate) trait MeasuredPasses: Send {
     /// As [`Passes::pass`].
     ///
@@ -118,16 +118,16 @@ impl MeasuredPasses for CpuPasses {
     }
 }
 
-/// Rows with measurement errors.
+/// Rows with measurement errors or limits.
 pub(crate) struct MeasuredRows {
     data: Dataset,
     passes: Box<dyn MeasuredPasses>,
-    /// The rows without their errors, for seeding.
+    /// The rows without their errors or limits, for seeding.
     plain: Box<dyn Resident>,
 }
 
 impl MeasuredRows {
-    /// `plain` are the rows of `data` without their errors, as the engine loaded them.
+    /// `plain` are the rows of `data` without their errors or limits, as the engine loaded them.
     pub(crate) fn new(data: Dataset, passes: Box<dyn MeasuredPasses>, plain: Box<dyn Resident>) -> Self {
         Self { data, passes, plain }
     }

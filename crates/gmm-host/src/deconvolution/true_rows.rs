@@ -22,7 +22,8 @@ pub struct TrueRowMoments {
 /// Cost: an evaluation, and a factor per row and component of responsibility above 0.
 ///
 /// # Errors
-/// [`Error::Features`] if data and mixture differ in the number of columns; [`Error::Memory`]; errors of the engine.
+/// [`Error::Features`] if data and mixture differ in the number of columns; [`Error::Limited`] if rows have limits;
+/// [`Error::Memory`]; errors of the engine.
 ///
 /// ```
 /// use gmm_host::{CpuEngine, true_rows};
@@ -44,6 +45,9 @@ pub fn true_rows(
 ) -> Result<TrueRowMoments, Error> {
     /// Rows whose responsibilities exist at a time, times components: 8 MiB.
     const AT_ONCE: usize = 1 << 20;
+    if data.limits().is_some() {
+        return Err(Error::Limited { what: "the estimate of true rows" });
+    }
     let (n, d) = data.rows().dim();
     memory::check("the covariances of the true rows", 8 * n as u128 * (d * (d + 1)) as u128)?;
     let (mut means, mut covariances) = (Array2::zeros((n, d)), Array3::zeros((n, d, d)));

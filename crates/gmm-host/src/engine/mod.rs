@@ -84,9 +84,10 @@ pub trait Engine: Send + Sync {
         missing::load(&|rows, shift| self.load(rows, precision, shift), data, shift, None)
     }
 
-    /// As [`load`](Self::load), for rows with measurement errors ([`Dataset::measurement_errors`]): sums are then the
-    /// expected ones of the true rows, and densities those of the noisy rows
-    /// ([`gmm_model::deconvolution`](mod@gmm_model::deconvolution)). The moments of [`Passes::given`] and
+    /// As [`load`](Self::load), for rows known only indirectly ([`Dataset::is_indirect`]). Of rows with measurement errors sums
+    /// are then the expected ones of the true rows, and densities those of the noisy rows
+    /// ([`gmm_model::deconvolution`](mod@gmm_model::deconvolution)); for rows within limits see
+    /// [`gmm_model::censoring`](mod@gmm_model::censoring). The moments of [`Passes::given`] and
     /// [`Seeding::nearest`] are those of the rows as they were measured. Values may be missing. Parts of the data set have no
     /// effect.
     ///
@@ -94,7 +95,7 @@ pub trait Engine: Send + Sync {
     /// [`Error::Device`] if this engine has no such passes, as in this default; [`Error::Memory`].
     fn load_measured(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
         let _ = (data, precision, shift);
-        let why = "has no passes over rows with measurement errors: use the CPU (--device cpu, device=\"cpu\")";
+        let why = "has no passes over rows with measurement errors or within limits: use the CPU (--device cpu, device=\"cpu\")";
         Err(Error::Device(format!("{} {why}", self.name())))
     }
 

@@ -37,7 +37,7 @@ pub struct GroupRun {
 pub(super) fn is_simple(data: &Dataset, Job { rows, options }: &Job<'_>) -> bool {
     let has_rows = rows.start <= rows.end && rows.end <= data.n_rows() && rows.len() >= options.n_components.max(2);
     let weighted = |weights: &[f64]| weights[rows.clone()].iter().all(|&weight| weight > 0.0);
-    let is_exact = data.measurement_errors().is_none();
+    let is_exact = !data.is_indirect();
     has_rows && is_exact && refusal(options).is_none() && data.weights().is_none_or(weighted)
 }
 

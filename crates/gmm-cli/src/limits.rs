@@ -1,0 +1,131 @@
+//! Censored, rounded and truncated rows: their options, and what they become.
+
+use anyhow::Context;
+use clap::Args;
+use gmm_model::Dataset;
+
+use crate::exit::Failure;
+
+/// The options of commands that take rows known only within limits.
+#[derive(Args)]
+pub(crate) struct LimitArgs {
+    /// Values of a column at or beyond a limit are known only to be there, as those of a detection limit: cd4=50..1500, ph=..9;
+    /// once for each such column. The fit estimates the mixture of the true values, on the CPU
+    #[arg(long, value_name = "COLUMN=LOW..HIGH", value_parser = ColumnRange::new, help_heading = "Limits")]
+    censored: Vec<ColumnRange>,
+    /// Values of a column are rounded to multiples of a step [default: 1]: the true value is within half a step. Once for each
+    /// such column
+    #[arg(long, value_name = "COLUMN[=STEP]", value_parser = Rounded::new, help_heading = "Limits")]
+    rounded: Vec<Rounded>,
+    /// No row outside of the range of a column was recorded, and nobody knows how many there were: age=18..65; once for each
+    /// such column. The fit estimates the mixture of all rows; densities are those of recorded ones
+    #[arg(long, value_name = "COLUMN=LOW..HIGH", value_parser = ColumnRange::new, help_heading = "Limits")]
+    truncated: Vec<ColumnRange>,
+}
+
+/// A column, by name or 0-based index, and a range of its values.
+#[derive(Clone)]
+struct ColumnRange {
+    column: String,
+    low: f64,
+    high: f64,
+}
+
+impl ColumnRange {
+    fn new(text: &str) -> Result<Self, String> {
+        let form = || "it must be COLUMN=LOW..HIGH, COLUMN=LOW.. or COLUMN=..HIGH".to_owned();
+        let (column, range) = text.rsplit_once('=').ok_or_else(form)?;
+        let (low, high) = range.split_once("..").ok_or_else(form)?;
+        let end = |text: &str, open: f64| match text.trim() {
+            "" => Ok(open),
+            text => text.parse::<f64>().ok().filter(|v| v.is_finite()).ok_or_else(form),
+        };
+        let (low, high) = (end(low, f64::NEG_INFINITY)?, end(high, f64::INFINITY)?);
+        if low >= high || low == f64::NEG_INFINITY && high == f64::INFINITY {
+            return Err("the range must have an end, and the lower end must be below the upper one".to_owned());
+        }
+        Ok(Self { column: column.to_owned(), low, high })
+    }
+}
+
+/// A column whose values are rounded to multiples of a step.
+#[derive(Clone)]
+struct Rounded {
+    column: String,
+    step: f64,
+}
+
+impl Rounded {
+    fn new(text: &str) -> Result<Self, String> {
+        let Some((column, step)) = text.rsplit_once('=') else {
+            return Ok(Self { column: text.to_owned(), step: 1.0 });
+        };
+        match step.trim().parse::<f64>() {
+            Ok(step) if step > 0.0 && step.is_finite() => Ok(Self { column: column.to_owned(), step }),
+            _ => Err("the step must be a number above 0".to_owned()),
+        }
+    }
+}
+
+impl LimitArgs {
+    /// Whether one of the options is given.
+    pub(crate) const fn are_given(&self) -> bool {
+        !(self.censored.is_empty() && self.rounded.is_empty() && self.truncated.is_empty())
+    }
+
+    /// The rows with their limits. `names` are those of the columns.
+    ///
+    /// # Errors
+    /// Errors if a column does not exist or is given twice in one option, or a row is outside of a truncation.
+    pub(crate) fn attach(&self, data: Dataset, names: Option<&[String]>, place: &str) -> anyhow::Result<Dataset> {
+        if !self.are_given() {
+            return Ok(data);
+        }
+        let d = data.n_features();
+        let mut used = Vec::new();
+        let mut column = |option: &'static str, word: &str| {
+            let named = names.and_then(|names| names.iter().position(|name| name == word));
+            let found = named.or_else(|| word.parse().ok().filter(|index| *index < d)).ok_or_else(|| {
+                let known = names.map_or_else(|| format!("0 to {}", d - 1), |names| names.join(", "));
+                Failure::BadData(format!("{place}: --{option}: there is no column '{word}': there are {known}"))
+            })?;
+            if used.contains(&(option, found)) {
+                return Err(Failure::Usage(format!("--{option}: column '{word}' is given twice")));
+            }
+            used.push((option, found));
+            Ok(found)
+        };
+        let values = data.rows().to_f64();
+        let mut lower = values.mapv(|v| if v.is_nan() { f64::NEG_INFINITY } else { v });
+        let mut upper = values.mapv(|v| if v.is_nan() { f64::INFINITY } else { v });
+        for Rounded { column: word, step } in &self.rounded {
+            let j = column("rounded", word)?;
+            lower.column_mut(j).mapv_inplace(|v| v - 0.5 * step);
+            upper.column_mut(j).mapv_inplace(|v| v + 0.5 * step);
+        }
+        for ColumnRange { column: word, low, high } in &self.censored {
+            let j = column("censored", word)?;
+            for (row, &value) in values.column(j).iter().enumerate() {
+                if value <= *low {
+                    (lower[[row, j]], upper[[row, j]]) = (f64::NEG_INFINITY, *low);
+                } else if value >= *high {
+                    (lower[[row, j]], upper[[row, j]]) = (*high, f64::INFINITY);
+                }
+            }
+        }
+        let weights = data.weights().map(<[f64]>::to_vec);
+        let mut limited = Dataset::with_censoring(lower, upper).with_context(|| place.to_owned())?;
+        if let Some(weights) = weights {
+            limited = limited.with_weights(weights)?;
+        }
+        if self.truncated.is_empty() {
+            return Ok(limited);
+        }
+        let (mut low, mut high) = (vec![f64::NEG_INFINITY; d], vec![f64::INFINITY; d]);
+        for range in &self.truncated {
+            let j = column("truncated", &range.column)?;
+            (low[j], high[j]) = (range.low, range.high);
+        }
+        limited.with_truncation(low, high).with_context(|| place.to_owned())
+    }
+}

@@ -1,0 +1,81 @@
+//! `--censored`, `--rounded` and `--truncated`: rows known only within limits.
+
+use gmm_tests::{Folder, close, numbers};
+
+const N: usize = 2000;
+
+/// Two correlated normal columns, of deviation 1 around (0, 2): the sum of twelve uniform numbers of a linear congruential generator
+/// (Knuth's MMIX) is normal up to what no test here sees.
+fn rows() -> Vec<[f64; 2]> {
+    let mut state = 7u64;
+    let mut uniform = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 11) as f64 / (1u64 << 53) as f64
+    };
+    let mut normal = || (0..12).map(|_| uniform()).sum::<f64>() - 6.0;
+    (0..N)
+        .map(|_| {
+            let (a, b) = (normal(), normal());
+            [a, 2.0 + 0.8 * a + 0.6 * b]
+        })
+        .collect()
+}
+
+/// A folder with `rows.csv`: the columns x and y after `change`, of the rows that it returns.
+fn table(change: impl Fn([f64; 2]) -> Option<[f64; 2]>) -> Folder {
+    let folder = Folder::new();
+    let lines: String = rows().into_iter().filter_map(change).map(|[x, y]| format!("{x},{y}\n")).collect();
+    folder.write("rows.csv", format!("x,y\n{lines}"));
+    folder
+}
+
+const FIT: &str = "fit rows.csv -k 1 --tol 1e-8 --max-iter 2000 --json -o m.json";
+
+/// Panics unless the model is that of the rows before the change, within five standard errors or so.
+fn check(folder: &Folder, within: f64) {
+    let model = folder.json("m.json");
+    close(&numbers(&model["means"]), &[0.0, 2.0], within);
+    close(&numbers(&model["covariances"]), &[1.0, 0.8, 0.8, 1.0], 1.5 * within);
+}
+
+#[test]
+fn a_fit_finds_what_detection_limits_hide() {
+    // Both columns have limits: in some rows both values are beyond them.
+    let folder = table(|[x, y]| Some([x.max(-0.5), y.min(2.5)]));
+    let summary = folder.gmm(&format!("{FIT} --censored x=-0.5.. --censored y=..2.5")).ok().json();
+    check(&folder, 0.12);
+    assert!(summary["rules"][0].as_str().unwrap().contains("values known within limits"), "{summary}");
+    let score = folder.gmm("score m.json rows.csv --censored x=-0.5.. --censored y=..2.5 --json").ok().json();
+    let (found, want) = (score["log_likelihood"].as_f64().unwrap(), summary["log_likelihood"].as_f64().unwrap());
+    assert!((found - want).abs() < 1e-9 * want.abs(), "{found} {want}");
+    // As values, the limits narrow the model.
+    folder.gmm(FIT).ok();
+    assert!(numbers(&folder.json("m.json")["covariances"])[0] < 0.75);
+}
+
+#[test]
+fn a_fit_finds_what_rounding_and_truncation_hide() {
+    let folder = table(|[x, y]| Some([x, (y / 2.0).round() * 2.0]));
+    folder.gmm(&format!("{FIT} --rounded y=2")).ok();
+    check(&folder, 0.12);
+    let folder = table(|[x, y]| (x < 0.5).then_some([x, y]));
+    let summary = folder.gmm(&format!("{FIT} --truncated x=..0.5")).ok().json();
+    check(&folder, 0.25);
+    assert_eq!(summary["rules"][0].as_str(), Some("rows truncated to -inf to 0.5 in column 0"));
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let folder = table(Some);
+    let fit = |text: &str| folder.gmm(&format!("fit rows.csv -k 1 -o m.json {text}"));
+    fit("--censored z=0..").failed(3, &["--censored: there is no column 'z': there are x, y"]);
+    fit("--censored x=0.. --censored x=..1").failed(2, &["column 'x' is given twice"]);
+    fit("--censored x=1..0").failed(2, &["lower end must be below"]);
+    fit("--censored x").failed(2, &["COLUMN=LOW..HIGH"]);
+    fit("--rounded x=0").failed(2, &["above 0"]);
+    fit("--truncated x=0..1").failed(3, &["row", "is outside of the truncation from 0 to 1"]);
+    fit("--censored x=0.. --noise").failed(3, &["cannot be used with censored, rounded or truncated rows"]);
+    fit("--censored x=0.. --online").failed(3, &["--online cannot be used with censored"]);
+    fit("--censored x=0.. --by y").failed(2, &["does not take measurement errors or limits"]);
+    fit("--noise-columns y --columns x --censored x=0..").failed(3, &["both limits", "and measurement errors"]);
+}
