@@ -18,15 +18,15 @@ pub const GMM_ABI_VERSION: u32 = 1;
 
 /// Success.
 pub const GMM_OK: c_int = 0;
-/// An argument is invalid: a null pointer, or a wrong number of columns.
+/// An argument is invalid: a null pointer, a wrong number of columns, no rows, or a path that is not UTF-8.
 pub const GMM_INVALID_ARGUMENT: c_int = 2;
-/// The model or the rows are invalid.
+/// The model or the rows are invalid, such as a value that is NaN or infinite.
 pub const GMM_BAD_DATA: c_int = 3;
 /// There is not enough memory, or no thread can be started.
 pub const GMM_NO_RESOURCES: c_int = 5;
 /// The file cannot be read.
 pub const GMM_FILE: c_int = 6;
-/// A fault of this library.
+/// An internal error: please report it.
 pub const GMM_FAULT: c_int = 70;
 
 /// The version of this interface that the library has: GMM_ABI_VERSION of its header.
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn gmm_n_components(model: *const Model) -> usize {
     unsafe { model.as_ref() }.map_or(0, |model| model.dim().0)
 }
 
-/// Writes the log density of each row to `log_densities`, n numbers.
+/// Writes the natural logarithm of each row's density to `log_densities`, n numbers.
 ///
 /// `rows` has n * d numbers in row-major order, of the model's d columns. A row's result does not depend on other rows.
 /// Any thread may call this, also with the same model; one call then waits for the other.

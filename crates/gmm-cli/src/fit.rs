@@ -267,7 +267,7 @@ fn report(
     if let Some(near) = fit.near_components {
         let k = fit.mixture.n_components();
         console.note(|| {
-            format!("of {k} components {near:.1} were near a tile of 256 rows: the others cannot change a digit")
+            format!("of {k} components {near:.1} were near a tile of 256 rows: the others are below rounding")
         });
     }
     if options.fast {

@@ -11,7 +11,7 @@ use ndarray::{Array2, Axis};
 
 use crate::args::{self, EngineArgs};
 use crate::exit::Failure;
-use crate::measured::MeasuredArgs;
+use crate::measured::ErrorArgs;
 use crate::missing::Missing;
 use crate::output::{self, Console};
 use crate::table_args::InputArgs;
@@ -53,7 +53,7 @@ pub(crate) struct ImputeArgs {
     #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = args::seed, allow_negative_numbers = true)]
     seed: u64,
     #[command(flatten)]
-    measured: MeasuredArgs,
+    errors: ErrorArgs,
     /// With measurement errors: also write the standard deviation of each true value, as further columns NAME_sd
     #[arg(long, help_heading = "Measurement errors")]
     deviations: bool,
@@ -65,8 +65,7 @@ pub(crate) struct ImputeArgs {
 }
 
 pub(crate) fn run(args: &ImputeArgs, console: &Console) -> anyhow::Result<()> {
-    args.measured.refuse_limits("gmm impute")?;
-    if args.measured.are_given() {
+    if args.errors.are_given() {
         return true_values(args, console);
     }
     if args.deviations {
@@ -124,7 +123,8 @@ fn true_values(args: &ImputeArgs, console: &Console) -> anyhow::Result<()> {
         output::check_table_path(path)?;
         output::check_apart(path, &input::with_model(&files, &args.model))?;
     }
-    let source = args.input.source().with_missing(Missing::Em).with_measured(&args.measured);
+    let measured = args.errors.measured();
+    let source = args.input.source().with_missing(Missing::Em).with_measured(&measured);
     let (model, data, opened) = input::model_rows_and_engine((&args.model, source), None, &args.engine, console)?;
     input::refuse_noise(&model, &args.model)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());

@@ -7,10 +7,10 @@ use gmm_model::Dataset;
 use crate::exit::Failure;
 
 /// The options of commands that take rows known only within limits.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub(crate) struct LimitArgs {
     /// Values of a column at or beyond a limit are known only to be there, as those of a detection limit: cd4=50..1500, ph=..9;
-    /// once for each such column. The fit estimates the mixture of the true values, on the CPU
+    /// once for each such column. The mixture is that of the true values, and the work is done on the CPU
     #[arg(long, value_name = "COLUMN=LOW..HIGH", value_parser = ColumnRange::new, help_heading = "Limits")]
     censored: Vec<ColumnRange>,
     /// Values of a column are rounded to multiples of a step [default: 1]: the true value is within half a step. Once for each
@@ -18,7 +18,7 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "COLUMN[=STEP]", value_parser = Rounded::new, help_heading = "Limits")]
     rounded: Vec<Rounded>,
     /// No row outside of the range of a column was recorded, and nobody knows how many there were: age=18..65; once for each
-    /// such column. The fit estimates the mixture of all rows; densities are those of recorded ones
+    /// such column. The mixture is that of all rows; densities are those of recorded ones
     #[arg(long, value_name = "COLUMN=LOW..HIGH", value_parser = ColumnRange::new, help_heading = "Limits")]
     truncated: Vec<ColumnRange>,
 }

@@ -18,6 +18,15 @@ use crate::limits::LimitArgs;
 /// The options of commands that take rows with measurement errors or limits.
 #[derive(Args)]
 pub(crate) struct MeasuredArgs {
+    #[command(flatten)]
+    errors: ErrorArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+/// The options of commands that take rows with measurement errors.
+#[derive(Args, Clone)]
+pub(crate) struct ErrorArgs {
     /// Columns with the standard deviations (not variances) of the measurement errors of each row, one for each column of the
     /// data, in the same order; 0 is exact. The fit estimates the mixture of the true rows (extreme deconvolution), on the CPU
     #[arg(long, value_name = "A,B,..", value_parser = Words::new, help_heading = "Measurement errors")]
@@ -29,40 +38,34 @@ pub(crate) struct MeasuredArgs {
     /// with measurement errors; without noise options they are exact
     #[arg(long, value_name = "FILE", help_heading = "Measurement errors")]
     projections: Option<PathBuf>,
-    #[command(flatten)]
-    limits: LimitArgs,
+}
+
+impl ErrorArgs {
+    /// Whether rows have measurement errors, or are views.
+    pub(crate) const fn are_given(&self) -> bool {
+        !self.noise_columns.is_empty() || self.noise_covariances.is_some() || self.projections.is_some()
+    }
+
+    /// These options, without limits.
+    pub(crate) fn measured(&self) -> MeasuredArgs {
+        MeasuredArgs { errors: self.clone(), limits: LimitArgs::default() }
+    }
 }
 
 impl MeasuredArgs {
     /// The columns of deviations, entries as those of `--columns`.
     pub(crate) fn columns(&self) -> Vec<String> {
-        self.noise_columns.iter().flat_map(|words| words.0.clone()).collect()
+        self.errors.noise_columns.iter().flat_map(|words| words.0.clone()).collect()
     }
 
     /// Whether rows have measurement errors or limits, or are views.
     pub(crate) const fn are_given(&self) -> bool {
-        self.are_errors_given() || self.limits.are_given()
-    }
-
-    /// Whether rows have measurement errors, or are views.
-    pub(crate) const fn are_errors_given(&self) -> bool {
-        !self.noise_columns.is_empty() || self.noise_covariances.is_some() || self.projections.is_some()
-    }
-
-    /// Errors if limits are given, for a command that takes only measurement errors.
-    ///
-    /// # Errors
-    /// [`Failure::Usage`].
-    pub(crate) fn refuse_limits(&self, what: &str) -> Result<(), Failure> {
-        if !self.limits.are_given() {
-            return Ok(());
-        }
-        Err(Failure::Usage(format!("{what} does not take --censored, --rounded and --truncated")))
+        self.errors.are_given() || self.limits.are_given()
     }
 
     /// Whether rows are linear views, whose columns are not those of the model.
     pub(crate) const fn are_views(&self) -> bool {
-        self.projections.is_some()
+        self.errors.projections.is_some()
     }
 
     /// The engine: of `auto` the CPU, since no GPU has these passes.
@@ -106,7 +109,8 @@ impl MeasuredArgs {
         Ok(Some(Array2::from_shape_fn((table.n_rows(), d), |(row, column)| taken[column][row])))
     }
 
-    /// The rows with their measurement errors or limits, and as views if they are. `names` are those of the columns; `deviations` are those of [`split`](Self::split).
+    /// The rows with their measurement errors or limits, and as views if they are. `names` are those of the columns;
+    /// `deviations` are those of [`split`](Self::split).
     ///
     /// # Errors
     /// Errors if a file cannot be read, has another shape, or a value is invalid.
@@ -116,14 +120,14 @@ impl MeasuredArgs {
         (names, deviations): (Option<&[String]>, Option<Array2<f64>>),
         place: &str,
     ) -> anyhow::Result<Dataset> {
-        if !self.are_errors_given() {
+        if !self.errors.are_given() {
             return self.limits.attach(data, names, place);
         }
         if self.limits.are_given() {
             return Err(gmm_model::DataError::LimitsAndErrors).with_context(|| place.to_owned());
         }
         let (n, m) = data.rows().dim();
-        let (errors, place) = match (&self.noise_covariances, deviations) {
+        let (errors, place) = match (&self.errors.noise_covariances, deviations) {
             (Some(path), _) => {
                 let place = input::display(path);
                 (MeasurementErrors::from_covariances(&three(path)?).with_context(|| place.clone())?, place)
@@ -133,7 +137,7 @@ impl MeasuredArgs {
                 (MeasurementErrors::from_deviations(deviations).with_context(|| place.to_owned())?, place.to_owned())
             }
         };
-        let Some(path) = &self.projections else {
+        let Some(path) = &self.errors.projections else {
             return data.with_measurement_errors(errors).context(place);
         };
         let measured = data.rows().to_f64();

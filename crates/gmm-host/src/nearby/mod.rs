@@ -9,7 +9,8 @@
 //! 2. Add every component whose bound is at least `low − FLOOR`, and repeat, until all of them were evaluated.
 //! 3. Leave out the others: densities, responsibilities and sums run over the list.
 //!
-//! **What is left out.** A component `c` is left out of a tile only if `p_c(x) < 2⁻⁶⁰ p(x)` for each of its rows (with a
+//! **What is left out.** With `p_c(x) = N(x; μ_c, Σ_c)` and `p(x) = Σ w_c p_c(x)`, a component
+//! `c` is left out of a tile only if `p_c(x) < 2⁻⁶⁰ p(x)` for each of its rows (with a
 //! margin for rounding). Its responsibility there is below `2⁻⁶⁰ w_c`. So all that is left out of a component's weight
 //! sums to less than 2⁻⁶⁰ of `n w_c`, and a row's density changes by less than 2⁻⁶⁰ of itself, a hundredth of one
 //! rounding error. It is the floor that dense passes have for moments ([`FLOOR_BITS`]).

@@ -34,8 +34,9 @@ impl Probe {
         Self { d, boxes, rows }
     }
 
-    /// Whether few components are near these tiles, and the mean part that is these tiles: with a bound of at least the smallest density of the
-    /// rows less the floor. `log_weight(c)` is added to the log densities.
+    /// Whether the mean share of components near a sampled tile is at most [`Bounds::most_near`], and that share. A component
+    /// is near a tile if its bound is at least the smallest log density of the tile's rows, less the floor. `log_weight(c)` is
+    /// added to the log densities.
     pub(crate) fn near(&self, bounds: &Bounds, log_weight: impl Fn(usize) -> f64) -> (bool, f64) {
         let (mut selection, mut found) = (Selection::default(), 0);
         for (at, rows) in self.rows.iter().enumerate() {

@@ -47,8 +47,8 @@ impl Region {
     /// Computes probability and moments between the bounds under `factor`, the packed rows of `L`. `is_diagonal`: `L` is a
     /// diagonal matrix, and only its diagonal is read.
     ///
-    /// Relative errors of the probability: a few eps for one entry or independent ones; 1e-10 for two; about 1e-4,
-    /// and up to 1e-3 for moments, for three to [`MAX_DEPENDENT`]. The points are the same in each call.
+    /// Relative errors: a few eps for one entry or independent ones; 1e-10 of the probability and 1e-7 of moments for two;
+    /// up to 2e-4 and 2e-3 for three to [`MAX_DEPENDENT`]. The points are the same in each call.
     ///
     /// # Panics
     /// If there are more than [`MAX_DEPENDENT`] dependent entries, or `factor` is shorter than `m*(m+1)/2`.

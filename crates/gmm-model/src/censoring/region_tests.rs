@@ -19,7 +19,7 @@ fn equal_correlation(m: usize, rho: f64) -> Array2<f64> {
     Array2::from_shape_fn((m, m), |(i, j)| if i == j { 1.0 } else { rho })
 }
 
-/// Probability and moments of `x = L z` by the trapezoid rule over the region, cut where the density is negligible.
+/// Probability and moments of `x = L z` by Simpson's rule over the region, cut where the density is negligible.
 fn naive(covariance: &Array2<f64>, lower: &[f64], upper: &[f64]) -> (f64, Vec<f64>, Vec<f64>) {
     let m = lower.len();
     let factor = Cholesky::new(covariance.view()).unwrap();

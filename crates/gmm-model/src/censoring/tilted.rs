@@ -15,7 +15,7 @@
 use super::interval::{IntervalMoments, quantile};
 use crate::packed_index;
 
-/// Number of points. The probability's relative error is then about 1e-4, that of moments up to 1e-3 (`region_tests.rs`).
+/// Number of points. The probability's relative error is then below 2e-4, that of moments below 2e-3 (`region_tests.rs`).
 const POINTS: usize = 2048;
 
 /// √ of the first primes, whose multiples make the lattice (Richtmyer).

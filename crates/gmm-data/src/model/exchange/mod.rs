@@ -35,8 +35,8 @@ impl ExchangeFormat {
 /// Writes the mixture of a model in the form of another program, which [`read_model`](crate::read_model) reads too.
 /// Equal models give equal bytes.
 ///
-/// Names of columns have no place in these forms, nor has the record of a fit, except its log-likelihood in mclust's.
-/// What a form cannot hold otherwise is an error.
+/// Names of columns and the record of a fit are not stored, except `n` and `loglik` in mclust's format. Anything else that the
+/// format cannot store is an error.
 ///
 /// # Errors
 /// [`FileError`] if the model has a posterior or clusters, or noise where the form has none; if the form has no such

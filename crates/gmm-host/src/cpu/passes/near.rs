@@ -18,7 +18,7 @@ use super::{Passes, Share, Workspace, padded};
 use crate::Error;
 use crate::nearby::{Bounds, GROUP, RowBox, Selection};
 
-/// Most tiles that are dense after one near which most components are. Their number doubles each time, so that the
+/// Maximum number of tiles evaluated densely after a tile whose list was too long. The number doubles each time, so that the
 /// search costs little where it is useless.
 const MOST_DENSE: usize = 255;
 
@@ -129,9 +129,9 @@ pub(super) struct Near<'a, T: Real> {
     /// The components near the current tile, and their parameters.
     pub(super) chosen: Vec<u32>,
     pub(super) some: Terms<T>,
-    /// Tiles before this one are dense.
+    /// The search resumes at this tile.
     dense_until: usize,
-    /// How many tiles are dense after the next one whose list is too long.
+    /// Number of tiles to skip after the next failed search.
     pause: usize,
 }
 
@@ -155,7 +155,7 @@ impl<'a, T: Real> Near<'a, T> {
 
     /// Lists the components near a tile in `chosen`, with their parameters in `some` and their log joint densities in
     /// the workspace. Returns false if most components are near, or if every density of a row underflows: the tile is
-    /// then dense. Rows that do not count have no say.
+    /// then dense. Rows of weight 0 are ignored.
     #[inline(always)]
     pub(super) fn find<W: Words<T>>(
         &mut self,
