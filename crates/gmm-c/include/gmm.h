@@ -18,12 +18,12 @@
 #define GMM_OK 0
 
 /*
- An argument is invalid: a null pointer, or a wrong number of columns.
+ An argument is invalid: a null pointer, a wrong number of columns, no rows, or a path that is not UTF-8.
  */
 #define GMM_INVALID_ARGUMENT 2
 
 /*
- The model or the rows are invalid.
+ The model or the rows are invalid, such as a value that is NaN or infinite.
  */
 #define GMM_BAD_DATA 3
 
@@ -38,7 +38,7 @@
 #define GMM_FILE 6
 
 /*
- A fault of this library.
+ An internal error: please report it.
  */
 #define GMM_FAULT 70
 
@@ -100,7 +100,7 @@ size_t gmm_n_features(const gmm_model *model);
 size_t gmm_n_components(const gmm_model *model);
 
 /*
- Writes the log density of each row to `log_densities`, n numbers.
+ Writes the natural logarithm of each row's density to `log_densities`, n numbers.
 
  `rows` has n * d numbers in row-major order, of the model's d columns. A row's result does not depend on other rows.
  Any thread may call this, also with the same model; one call then waits for the other.
