@@ -79,3 +79,23 @@ fn what_does_not_fit_is_refused() {
     fit("--censored x=0.. --by y").failed(2, &["does not take measurement errors or limits"]);
     fit("--noise-columns y --columns x --censored x=0..").failed(3, &["both limits", "and measurement errors"]);
 }
+
+#[test]
+fn rows_of_f32_reach_limits_and_names_of_columns_stay() {
+    let folder = Folder::new();
+    let values: Vec<f32> = (0..50).map(|i| if i < 20 { 0.1 } else { 0.1 + 0.05 * i as f32 }).collect();
+    let head = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, 1), }}", values.len());
+    let head = format!("{head:<117}\n");
+    let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    bytes.extend(head.bytes());
+    values.iter().for_each(|v| bytes.extend(v.to_le_bytes()));
+    folder.write("x.npy", bytes);
+    let summary = folder.gmm("fit x.npy -k 1 -o m.json --json --censored 0=0.1..").ok().json();
+    assert_eq!(summary["rules"][0].as_str(), Some("20 values known within limits"));
+    folder.gmm("fit x.npy -k 1 -o t.json --truncated 0=0.1..").ok();
+    let folder = table(Some);
+    folder.gmm(&format!("{FIT} --rounded y")).ok();
+    assert_eq!(folder.json("m.json")["feature_names"][1].as_str(), Some("y"));
+    folder.write("swapped.csv", "y,x\n2,0\n3,1\n");
+    folder.gmm("score m.json swapped.csv --censored x=0..").failed(3, &["column 0 is 'y'"]);
+}

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use clap::Args;
-use gmm_model::Dataset;
+use gmm_model::{Dataset, Precision};
 
 use crate::exit::Failure;
 
@@ -10,7 +10,7 @@ use crate::exit::Failure;
 #[derive(Args, Default)]
 pub(crate) struct LimitArgs {
     /// Values of a column at or beyond a limit are known only to be there, as those of a detection limit: cd4=50..1500, ph=..9;
-    /// once for each such column. The mixture is that of the true values, and the work is done on the CPU
+    /// once for each such column, by name or 0-based index among the columns that are used. The mixture is that of the true values, and the work is done on the CPU
     #[arg(long, value_name = "COLUMN=LOW..HIGH", value_parser = ColumnRange::new, help_heading = "Limits")]
     censored: Vec<ColumnRange>,
     /// Values of a column are rounded to multiples of a step [default: 1]: the true value is within half a step. Once for each
@@ -23,7 +23,7 @@ pub(crate) struct LimitArgs {
     truncated: Vec<ColumnRange>,
 }
 
-/// A column, by name or 0-based index, and a range of its values.
+/// A column, by name or 0-based index among those that are used, and a range of its values.
 #[derive(Clone)]
 struct ColumnRange {
     column: String,
@@ -95,6 +95,11 @@ impl LimitArgs {
             used.push((option, found));
             Ok(found)
         };
+        // A value at a limit in the file is at the limit in the precision of the rows too.
+        let rounded = |end: f64| match data.rows().precision() {
+            Precision::F32 => f64::from(end as f32),
+            Precision::F64 => end,
+        };
         let values = data.rows().to_f64();
         let mut lower = values.mapv(|v| if v.is_nan() { f64::NEG_INFINITY } else { v });
         let mut upper = values.mapv(|v| if v.is_nan() { f64::INFINITY } else { v });
@@ -105,6 +110,7 @@ impl LimitArgs {
         }
         for ColumnRange { column: word, low, high } in &self.censored {
             let j = column("censored", word)?;
+            let (low, high) = (&rounded(*low), &rounded(*high));
             for (row, &value) in values.column(j).iter().enumerate() {
                 if value <= *low {
                     (lower[[row, j]], upper[[row, j]]) = (f64::NEG_INFINITY, *low);
@@ -118,13 +124,16 @@ impl LimitArgs {
         if let Some(weights) = weights {
             limited = limited.with_weights(weights)?;
         }
+        if let Some(names) = data.names() {
+            limited = limited.with_names(names.to_vec())?;
+        }
         if self.truncated.is_empty() {
             return Ok(limited);
         }
         let (mut low, mut high) = (vec![f64::NEG_INFINITY; d], vec![f64::INFINITY; d]);
         for range in &self.truncated {
             let j = column("truncated", &range.column)?;
-            (low[j], high[j]) = (range.low, range.high);
+            (low[j], high[j]) = (rounded(range.low), rounded(range.high));
         }
         limited.with_truncation(low, high).with_context(|| place.to_owned())
     }

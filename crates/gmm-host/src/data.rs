@@ -155,7 +155,7 @@ impl<'a> Data<'a> {
     /// Only the rows of positive weight, if some row has weight 0; rows on a GPU stay there.
     pub(crate) fn without_absent_rows(self) -> Option<Present> {
         match self {
-            Self::Host(data) => data.without_absent_rows().map(Present::Host),
+            Self::Host(data) => data.without_absent_rows().map(|data| Present::Host(Box::new(data))),
             Self::Device(data) => data.without_absent_rows().map(Present::Device),
         }
     }
@@ -233,7 +233,7 @@ pub(crate) fn load_there(
 /// The rows of positive weight of a data set.
 pub(crate) enum Present {
     /// A copy of the rows.
-    Host(Dataset),
+    Host(Box<Dataset>),
     /// The same memory with the indices of the rows. Must not outlive the data that it was made from.
     Device(DeviceData),
 }

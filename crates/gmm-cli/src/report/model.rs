@@ -37,7 +37,7 @@ pub(super) fn summary(model: &ModelFile, names: &[String]) -> Vec<String> {
         let centre = columns.iter().map(|&j| format!("{} = {}", names[j], three_digits(m.means()[[largest, j]])));
         out.push(format!(
             "The largest is component {largest}, with {} of the rows, around {}.",
-            percent(m.weights()[largest]),
+            percent(m.weights()[largest] * of_components(model)),
             centre.collect::<Vec<_>>().join(", ")
         ));
     }
@@ -199,7 +199,8 @@ pub(super) fn components(page: &mut Page, model: &ModelFile, names: &[String]) {
     let mut columns = telling_columns(m, COLUMNS);
     columns.sort_unstable();
     page.heading("Components");
-    let mut cells: Vec<Vec<String>> = shown.iter().map(|&c| vec![c.to_string(), decimals(m.weights()[c], 4)]).collect();
+    let mut cells: Vec<Vec<String>> =
+        shown.iter().map(|&c| vec![c.to_string(), decimals(m.weights()[c] * of_components(model), 4)]).collect();
     let deviations: Vec<Vec<f64>> = shown.iter().map(|&c| render::deviations(m.covariances(), c, d)).collect();
     for &j in &columns {
         let pairs: Vec<(f64, f64)> = shown.iter().zip(&deviations).map(|(&c, sd)| (m.means()[[c, j]], sd[j])).collect();
@@ -254,6 +255,11 @@ fn correlations(page: &mut Page, m: &Mixture, shown: &[usize], names: &[String])
     let rows: Vec<Vec<String>> = strongest.iter().map(row).collect();
     let head = ["component", "columns", "correlation"].map(str::to_owned);
     page.table("The strongest correlations within components, from −1 to 1", &head, &rows);
+}
+
+/// The share of the rows that are not noise.
+fn of_components(model: &ModelFile) -> f64 {
+    1.0 - model.noise.as_ref().map_or(0.0, |noise| noise.weight)
 }
 
 /// The components from the largest weight to the smallest.

@@ -140,14 +140,21 @@ impl Findings {
             ("Median", short(quantile(0.5))),
             ("Lowest 1 % below", short(quantile(0.01))),
         ];
-        if let Some(fit) = &model.fit {
+        let exact_fit = model.fit.as_ref().filter(|fit| !fit.rules.iter().any(|rule| is_of_limits(rule)));
+        if let Some(fit) = exact_fit {
             values.push(("Mean of the fit", short(fit.mean_log_likelihood)));
         }
         if let Some(outliers) = self.n_outliers(model) {
             values.push(("Outliers", format!("{outliers}, {}", percent(outliers as f64 / n as f64))));
         }
         page.values(&values);
-        if model.fit.is_some() {
+        if exact_fit.is_none() && model.fit.is_some() {
+            page.paragraph(
+                "The model was fitted to rows known within limits. Here all values count as exact, so these numbers cannot be \
+                 compared with those of the fit.",
+            );
+        }
+        if exact_fit.is_some() {
             page.paragraph(
                 "If the mean log density is much lower than that of the fit, these rows are unlike those that the model \
                  was fitted to.",
@@ -224,6 +231,11 @@ impl Findings {
         let words: Vec<String> = listed.map(|&c| format!("{}: {:.3}", self.name(model, c), all[c])).collect();
         words.join(", ")
     }
+}
+
+/// Whether a line of a fit's record is about limits, under which log densities have another meaning.
+fn is_of_limits(rule: &str) -> bool {
+    rule.ends_with("known within limits") || rule.starts_with("rows truncated")
 }
 
 /// Log densities, and the responsibilities of groups.

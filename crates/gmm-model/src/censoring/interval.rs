@@ -111,7 +111,8 @@ pub(super) fn quantile(a: f64, b: f64, u: f64) -> f64 {
             break;
         }
     }
-    x.clamp(a, b)
+    // Unlike `clamp`, no panic if the bounds have overflowed to NaN.
+    x.max(a).min(b)
 }
 
 /// An approximation of the number with this upper tail, whose logarithm is at most −ln 2: Abramowitz and Stegun 1964,

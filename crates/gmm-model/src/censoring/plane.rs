@@ -82,6 +82,9 @@ fn peak((a, b): (f64, f64), slope: f64, of_second: impl Fn(f64) -> IntervalMomen
     let mut z = 0.0f64.clamp(a, b);
     let (mut up, mut bend) = derivatives(z);
     for _ in 0..60 {
+        if up == 0.0 {
+            break;
+        }
         // The derivative falls: the peak is on the side to which it points.
         if up > 0.0 {
             low = z

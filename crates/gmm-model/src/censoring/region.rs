@@ -3,8 +3,8 @@
 //! Each entry of `L z` depends on the entries of `z` up to its own, so the entries of `z` can be taken one after another: the
 //! first has an interval, and given it the second has one, and so on (Genz 1992, "Numerical computation of multivariate normal
 //! probabilities"). The last one is always a closed form. One entry is all closed form; so are any number of independent ones.
-//! Two need an integral of one variable ([`plane`](super::plane)); more are integrated over the points of a lattice, tilted
-//! towards the region ([`tilted`](super::tilted)).
+//! Two need an integral of one variable ([`plane`]); more are integrated over the points of a lattice, tilted
+//! towards the region ([`tilted`]).
 
 use super::interval::IntervalMoments;
 use super::{plane, tilted};

@@ -178,3 +178,25 @@ fn far_orthants_keep_relative_accuracy() {
         assert!((found.log_probability - want).abs() < close, "{m}: {} {want} {close}", found.log_probability);
     }
 }
+
+#[test]
+fn almost_equal_entries_far_out_have_a_finite_density() {
+    // Differences of 2 and more between entries whose differences have a deviation of 0.0045: far out, but not impossible.
+    for (rho, lower) in [(0.99999, [0.1, 0.1, 0.5]), (0.9999, [2.5, 2.5, 0.5])] {
+        let upper = lower.map(|v| v + 1.0);
+        let (_, found) = region(&equal_correlation(3, rho), &lower, &upper);
+        assert!(found.log_probability.is_finite() && found.log_probability < 0.0, "{}", found.log_probability);
+        assert!(found.mean.iter().chain(&found.square).all(|v| v.is_finite()));
+    }
+}
+
+#[test]
+fn limits_that_stand_for_none_do_not_matter() {
+    for far in [1e19, 1e30, 1e300] {
+        let (_, found) = region(&equal_correlation(2, 0.9), &[-far; 2], &[far; 2]);
+        assert!(found.log_probability.abs() < 1e-10, "{far}: {}", found.log_probability);
+        assert!((found.square[0] - 1.0).abs() < 1e-7 && (found.square[2] - 1.0).abs() < 1e-7, "{far}");
+    }
+    // Overflows, which must not end the process.
+    let _ = region(&equal_correlation(3, 0.5), &[5e159; 3], &[1.5e160; 3]);
+}

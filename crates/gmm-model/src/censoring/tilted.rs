@@ -51,7 +51,7 @@ pub(super) fn moments(
     let m = mean.len();
     let Workspace { z, tilt } = work;
     let top = saddle(factor, bounds, z, tilt);
-    let mut sum = 0.0;
+    let (mut sum, mut largest) = (0.0, f64::NEG_INFINITY);
     mean.fill(0.0);
     square.fill(0.0);
     for point in 0..POINTS {
@@ -67,7 +67,19 @@ pub(super) fn moments(
         let (a, b) = interval(factor, bounds, z, m - 1);
         let last = IntervalMoments::new(a, b);
         z[m - 1] = last.mean;
-        let weight = libm::exp(log_weight + last.log_probability);
+        log_weight += last.log_probability;
+        if log_weight == f64::NEG_INFINITY {
+            continue;
+        }
+        // At the saddle point no weight is far above 1. Far out with correlations close to 1 Newton's method may not get there,
+        // and all weights would underflow: they are relative to the largest so far.
+        if log_weight > largest {
+            let rescale = libm::exp(largest - log_weight);
+            sum *= rescale;
+            mean.iter_mut().chain(&mut *square).for_each(|v| *v *= rescale);
+            largest = log_weight;
+        }
+        let weight = libm::exp(log_weight - largest);
         sum += weight;
         for i in 0..m {
             let own = weight * z[i];
@@ -79,7 +91,7 @@ pub(super) fn moments(
         }
     }
     mean.iter_mut().chain(square).for_each(|v| *v /= sum);
-    top + libm::log(sum / POINTS as f64)
+    top + largest + libm::log(sum / POINTS as f64)
 }
 
 /// The interval of entry `i` given those before it.
