@@ -12,7 +12,7 @@ echo '{"http_port": 8202, "grpc_port": 8203, "metrics_port": 8204, "host": "127.
     > "$folder/settings.json"
 echo '{"name": "load", "implementation": "serve_mlserver.Mixture"}' > "$folder/model-settings.json"
 cd "$root"
-cargo bench -p gmm-serve --no-run
+cargo bench -p gmm-serve --bench load --no-run
 # One thread of BLAS for each worker: more of them compete for the two cores.
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 "$python" -m uvicorn --workers 2 --no-access-log --log-level warning --port 8201 --app-dir benches/peers serve_sklearn:app &
@@ -26,4 +26,4 @@ for port in 8201 8202; do
     done
 done
 sleep 5
-cargo bench -p gmm-serve -- fastapi=127.0.0.1:8201 mlserver=127.0.0.1:8202 --out "$out"
+cargo bench -p gmm-serve --bench load -- fastapi=127.0.0.1:8201 mlserver=127.0.0.1:8202 --out "$out"

@@ -1,4 +1,4 @@
-//! Requests a second and their times, beside other servers in turns: `cargo bench -p gmm-serve -- [NAME=ADDRESS ..] [--out FOLDER]`.
+//! Requests a second and their times, beside other servers in turns: `cargo bench -p gmm-serve --bench load -- [NAME=ADDRESS ..] [--out FOLDER]`.
 //!
 //! Single rows of 13 columns over 64 connections and batches of 10,000 rows over 2, for a mixture of 8 components with full
 //! covariances. The server of this project runs in this process; clients and servers share the machine's cores. Answers are
