@@ -6,17 +6,20 @@ set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=$(realpath -s "$1") out=${2:-$root/benches/record}
 folder=$(mktemp -d)
-trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$folder"' EXIT
+fastapi= mlserver=
+trap 'kill $fastapi $mlserver 2>/dev/null || true; wait; rm -rf "$folder"' EXIT
 cp "$root/benches/peers/serve_mlserver.py" "$folder"
 echo '{"http_port": 8202, "grpc_port": 8203, "metrics_port": 8204, "host": "127.0.0.1", "parallel_workers": 2, "debug": false}' \
     > "$folder/settings.json"
 echo '{"name": "load", "implementation": "serve_mlserver.Mixture"}' > "$folder/model-settings.json"
 cd "$root"
 cargo bench -p gmm-serve --bench load --no-run
-# One thread of BLAS for each worker: more of them compete for the two cores.
-export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-"$python" -m uvicorn --workers 2 --no-access-log --log-level warning --port 8201 --app-dir benches/peers serve_sklearn:app &
-( cd "$folder" && exec "$(dirname "$python")/mlserver" start "$folder" > "$folder/log" 2>&1 ) &
+# One thread of BLAS for each worker of the other servers: more of them compete for the cores.
+one="env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1"
+$one "$python" -m uvicorn --workers 2 --no-access-log --log-level warning --port 8201 --app-dir benches/peers serve_sklearn:app &
+fastapi=$!
+( cd "$folder" && exec $one "$(dirname "$python")/mlserver" start "$folder" > "$folder/log" 2>&1 ) &
+mlserver=$!
 for port in 8201 8202; do
     i=0
     until "$python" -c "import socket; socket.create_connection(('127.0.0.1', $port))" 2>/dev/null; do
