@@ -72,3 +72,11 @@ fn what_a_form_of_another_program_cannot_hold_is_refused() {
     folder.write("bad.dubm", "<DiagGMM>\n<WEIGHTS> [ 1 ]\n<MEANS_INVVARS> [\n 1 x ]\n");
     folder.refuses("convert bad.dubm m2.json", 3, &["bad.dubm: line 4", "'x' is not a number"]);
 }
+
+#[test]
+fn options_of_tables_are_refused_for_models() {
+    let folder = fitted();
+    folder.gmm("convert m.json m.ubm --columns 0,1").failed(2, &["for a model", "--columns"]);
+    folder.gmm("report m.json -o r.html --columns nope").failed(2, &["without ROWS", "--columns"]);
+    assert!(!folder.path("m.ubm").exists() && !folder.path("r.html").exists());
+}

@@ -168,3 +168,21 @@ fn what_cannot_be_reported_is_refused_before_any_work() {
     refuses("- - -o r.html", 2, &["standard input"]);
     assert!(!folder.path("r.html").exists());
 }
+
+#[test]
+fn noise_takes_its_share_and_limits_are_not_compared() {
+    let folder = Folder::new();
+    let rows = data("iris.csv");
+    folder.gmm(&format!("fit {rows} --columns 0..3 -k 2 --noise=0.2 -o n.json -q")).ok();
+    folder.gmm("report n.json -o n.html").ok();
+    let html = String::from_utf8(folder.read("n.html")).unwrap();
+    let shares = table(&html, "Weight (share of the rows)");
+    let total: f64 = shares.iter().map(|row| row[1].parse::<f64>().unwrap()).sum();
+    let noise = folder.json("n.json")["noise"]["weight"].as_f64().unwrap();
+    assert!(noise > 0.0 && (total + noise - 1.0).abs() < 2e-4, "{total} {noise}");
+    let rows = data("old_faithful.csv");
+    folder.gmm(&format!("fit {rows} -k 2 --censored waiting=..80 -o c.json -q")).ok();
+    folder.gmm(&format!("report c.json {rows} -o c.html")).ok();
+    let html = String::from_utf8(folder.read("c.html")).unwrap();
+    assert!(html.contains("cannot be compared") && !html.contains("Mean of the fit"));
+}

@@ -72,6 +72,9 @@ pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
         let why = format!("{from} is {}, but {to} would be {}", what(model), what(!model));
         return Err(Failure::Usage(why).into());
     }
+    if to_model {
+        args.table.refuse("for a model")?;
+    }
     if is_onnx(&args.to) {
         output::check_folder(&args.to)?;
         let model = input::any_model(&args.from)?;

@@ -8,6 +8,7 @@ use gmm_model::shown;
 
 use crate::args::{Words, words};
 use crate::exit;
+use crate::exit::Failure;
 use crate::measured::MeasuredArgs;
 use crate::missing::Missing;
 use crate::output;
@@ -78,6 +79,14 @@ impl RowsArgs {
     /// What the rows are read from, if rows were given.
     pub(crate) fn source(&self) -> Option<Source<'_>> {
         (!self.rows.is_empty()).then_some(Source::new(&self.rows, &self.table))
+    }
+
+    /// Errors if it is said how rows are read, and there are none.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`].
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.rows.is_empty() { self.table.refuse("without ROWS") } else { Ok(()) }
     }
 }
 
@@ -190,6 +199,19 @@ impl TableArgs {
     pub(crate) fn options(&self) -> ReadOptions {
         let columns = self.columns.iter().flat_map(|words| words.0.clone()).collect();
         ReadOptions { columns: (!self.columns.is_empty()).then_some(columns), ..self.reading.options() }
+    }
+
+    /// Errors if any option is given where no table is read; `place` says where.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`].
+    pub(crate) fn refuse(&self, place: &str) -> Result<(), Failure> {
+        if self.options() == ReadOptions::default() {
+            return Ok(());
+        }
+        Err(Failure::Usage(format!(
+            "{place}, --columns, --header and the other options of tables have no effect: leave them out"
+        )))
     }
 }
 

@@ -243,6 +243,15 @@ fn a_list_of_mclust_that_is_damaged_names_the_field() {
         changed("\"modelName\":[\"VVV\"],\"d\":[2],\"G\":[2],\"sigma\"", "\"modelName\":\"QQQ\",\"sigma\""),
         &["'QQQ'"],
     );
+    let contradiction = "\"modelName\":[\"VVV\"],\"d\":[2],\"G\":[2],\"sigma\"";
+    let name = |name: &str| contradiction.replace("VVV", name);
+    check(changed(contradiction, &name("VVI")), &["'modelName'", "'VVI'"]);
+    check(changed(contradiction, "\"modelName\":[\"VVV\"],\"d\":[3],\"sigma\""), &["'d'", "3, but the means are of 2"]);
+    check(changed(contradiction, "\"modelName\":[\"VVV\"],\"G\":[4],\"sigma\""), &["'G'", "4, but the means are of 2"]);
+    for other in ["VVI", "EEE"] {
+        let all = read(&text.replace("\"VVV\"", &format!("\"{other}\"")));
+        check(all, &["'sigma'", &format!("is none of model '{other}'")]);
+    }
     check(changed("\"sigma\":[[[", "\"sigma\":[[[1],["), &["'sigma'", "unequal lengths"]);
     check(changed("\"sigma\":", "\"other\":"), &["'sigma'", "missing field"]);
     check(changed("\"variance\":{", "\"variance\":1,\"x\":{"), &["'variance'", "must be an object"]);
@@ -270,6 +279,8 @@ fn what_a_form_cannot_hold_is_an_error_that_names_the_field() {
     let extreme = with(array![[1.0, 1e-60], [1.0, 1.0]]);
     assert!(refused(&extreme, ExchangeFormat::KaldiDiag).contains("exceeds the range of f32"));
     assert!(refused(&extreme, ExchangeFormat::KaldiFull).contains("exceeds the range of f32"));
+    let tiny = Mixture::new(array![1e-50, 1.0], array![[0.0], [2.0]], Covariances::Diag(array![[1.0], [1.0]]));
+    assert!(refused(&tiny.unwrap().into(), ExchangeFormat::KaldiDiag).contains("weight of component 0 is below"));
     // A weight of 0 has an infinite constant, which Kaldi cannot read.
     let text = model_to_exchange(&with(array![[1.0, 1.0], [1.0, 1.0]]), ExchangeFormat::KaldiDiag).unwrap();
     assert!(!text.contains("GCONSTS") && !text.contains("inf"));

@@ -147,7 +147,7 @@ pub struct Fit {
     pub elapsed: Duration,
     /// The iterations of the best run that the engine made without the host, if any.
     pub on_device: Option<OnDevice>,
-    /// If the last pass of the best run left out components that cannot change a digit of a tile of rows: the mean number of
+    /// If the last pass of the best run left out components whose part in a tile of rows is below rounding: the mean number of
     /// components that it evaluated for a tile.
     pub near_components: Option<f64>,
     /// How the EM path of the best run was chosen, if [`FitOptions::autotune`] is set and the engine has several paths.

@@ -276,14 +276,15 @@ fn short(value: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
-/// Escapes text for XML, after [`shown`]: XML cannot represent most control characters.
-pub(crate) fn escaped(text: &str) -> String {
+/// Escapes text for XML and HTML, attributes included, after [`shown`]: XML cannot represent most control characters.
+pub fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in shown(text).chars() {
         match letter {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
             c => out.push(c),
         }
     }

@@ -33,6 +33,7 @@ mod trace;
 mod tree;
 
 pub use bench::{Line, Only, Record, Sweep, bars, bench, growth};
+pub use canvas::escaped;
 pub use entropy::{Entropy, entropy};
 pub use fit::{Fit, MOST_COLUMNS, MOST_POINTS, NAMED, drawn, fit, points_of};
 pub use picture::{Format, Picture, SCALES};

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use gmm_model::shown;
 use gmm_plot::Picture;
+use gmm_plot::escaped;
 
 /// The look of a report. Figures are drawn on white; in the dark their lightness is inverted and their hue kept.
 const STYLE: &str = include_str!("report.css");
@@ -95,21 +95,6 @@ impl Page {
              <figcaption>{caption}</figcaption>\n</figure>"
         );
     }
-}
-
-/// Text for HTML, after [`shown`]: names of columns and files come from anywhere.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for letter in shown(text).chars() {
-        match letter {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 #[cfg(test)]

@@ -43,6 +43,7 @@ pub(crate) struct ReportArgs {
 }
 
 pub(crate) fn run(args: &ReportArgs, console: &Console) -> anyhow::Result<()> {
+    args.rows.check()?;
     let source = args.rows.source();
     check(&args.output, &args.model, source)?;
     let name = match is_stdio(&args.model) {

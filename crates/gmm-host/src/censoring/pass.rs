@@ -140,13 +140,13 @@ impl Sums {
         }
     }
 
-    /// Adds the rows of weight `times` that are expected outside of a region, of which `work` has the moments and `inside` the
-    /// log probability.
-    fn add_outside(&mut self, of: &Ordered<'_>, work: &Work, c: usize, (times, inside): (f64, f64)) {
+    /// Adds the rows of component `c` that are expected outside of a region, of `times` those expected anywhere. `work` has the
+    /// region's moments.
+    fn add_outside(&mut self, of: &Ordered<'_>, work: &Work, c: usize, times: f64) {
         let (d, limited) = (of.pattern.order.len(), of.pattern.limited);
         let region = &work.regions[limited][c];
-        let p = libm::exp(inside);
-        self.weight[c] += times * -libm::expm1(inside);
+        let p = libm::exp(region.log_probability);
+        self.weight[c] += times * -libm::expm1(region.log_probability);
         for i in 0..limited {
             self.first[c * d + i] -= times * p * region.mean[i];
             for j in if of.is_diagonal { i } else { 0 }..=i {
@@ -257,30 +257,40 @@ pub(super) fn statistics(
 
 /// Adds the rows that truncation is expected to have kept from being recorded, and conditions the likelihood on it.
 fn add_unrecorded(of: &Parameters<'_>, out: &mut Statistics) -> Result<(), Error> {
-    let Some((ordered, work, inside, log_probability)) = truncated(of)? else { return Ok(()) };
+    let Some(box_terms) = TruncationTerms::new(of)? else { return Ok(()) };
+    let TruncationTerms { ordered, work, log_probability } = &box_terms;
     let (k, d) = of.mixture.means().dim();
     let mut sums = Sums::new(k, d);
-    for (c, (inside, weight)) in inside.into_iter().zip(of.mixture.weights()).enumerate() {
-        let times = out.total_weight * weight * libm::exp(-log_probability);
-        sums.add_outside(&ordered, &work, c, (times, inside));
+    for (c, weight) in of.mixture.weights().iter().enumerate() {
+        sums.add_outside(ordered, work, c, out.total_weight * weight * libm::exp(-log_probability));
     }
-    sums.flush(&ordered, out);
+    sums.flush(ordered, out);
     out.log_likelihood -= out.total_weight * log_probability;
     Ok(())
 }
 
-/// The mixture in the order of the box of truncation, the box's moments, its log probability in each component, and in all.
-#[expect(clippy::type_complexity, reason = "used in two places, which take it apart")]
-fn truncated<'a>(of: &Parameters<'a>) -> Result<Option<(Ordered<'a>, Work, Vec<f64>, f64)>, Error> {
-    let (Some(pattern), Some((lower, upper))) = (&of.patterns.truncation, of.limits.truncation()) else {
-        return Ok(None);
-    };
-    let (k, d) = of.mixture.means().dim();
-    let (ordered, mut work) = (Ordered::new(of.mixture, pattern)?, Work::new(k, d));
-    let log_probability =
-        work.row(&ordered, ArrayView1::from(lower), ArrayView1::from(upper), &of.mixture.weights().to_vec());
-    let inside = work.regions[pattern.limited].iter().map(|region| region.log_probability).collect();
-    Ok(Some((ordered, work, inside, log_probability)))
+/// The box of truncation under a mixture.
+struct TruncationTerms<'a> {
+    /// The mixture with its columns in the box's order.
+    ordered: Ordered<'a>,
+    /// The box's moments and log probability in each component.
+    work: Work,
+    /// The log probability of the box in the whole mixture.
+    log_probability: f64,
+}
+
+impl<'a> TruncationTerms<'a> {
+    /// `None` without truncation.
+    fn new(of: &Parameters<'a>) -> Result<Option<Self>, Error> {
+        let (Some(pattern), Some((lower, upper))) = (&of.patterns.truncation, of.limits.truncation()) else {
+            return Ok(None);
+        };
+        let (k, d) = of.mixture.means().dim();
+        let (ordered, mut work) = (Ordered::new(of.mixture, pattern)?, Work::new(k, d));
+        let weights = of.mixture.weights().to_vec();
+        let log_probability = work.row(&ordered, ArrayView1::from(lower), ArrayView1::from(upper), &weights);
+        Ok(Some(Self { ordered, work, log_probability }))
+    }
 }
 
 /// As [`Evaluate::evaluate`](crate::Evaluate::evaluate).
@@ -297,7 +307,7 @@ pub(super) fn evaluate(
     let (n, d) = data.rows().dim();
     let (k, weights) = (mixture.n_components(), mixture.weights().to_vec());
     let of = Parameters::new(data, patterns, mixture)?;
-    let recorded = truncated(&of)?.map_or(0.0, |(.., log_probability)| log_probability);
+    let recorded = TruncationTerms::new(&of)?.map_or(0.0, |terms| terms.log_probability);
     let work: Vec<_> = shares(pool, n).into_iter().map(|share| (share.clone(), want.split(share.len(), k))).collect();
     let one = |(share, mut want): (Range<usize>, EvaluateOptions<'_>)| {
         let (mut out, mut work) = (Evaluation::NOTHING, Work::new(k, d));

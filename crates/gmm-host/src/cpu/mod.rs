@@ -20,6 +20,7 @@ pub(crate) mod products;
 mod scorer;
 pub(crate) mod simd;
 mod terms;
+mod tiled_rows;
 mod tiles;
 mod top;
 
@@ -34,19 +35,19 @@ use crate::censoring::LimitedPasses;
 use crate::deconvolution::{CpuPasses, MeasuredRows};
 use crate::engine::{ComponentColumns, Evaluate, Scorer, Seeding, check_features};
 use crate::init::{RowDraw, WeighedRows, rows_of};
-use crate::nearby::{Bounds, Probe, Skip, choice};
+use crate::nearby::{Skip, choice};
 use crate::noise::NoisePass;
 use crate::products::{Kind, Multiplier};
 use crate::{
     Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident, default_threads, memory, missing, shift,
 };
-use layout::{BLOCK, Layout};
+use layout::Layout;
 use parts::PartedRows;
-use passes::{NearPass, Passes, TiledDistances};
+use passes::{NearPass, Passes};
 use scorer::CpuScorer;
 use simd::{Dispatch, Machine};
 use terms::{Terms, relative};
-use tiles::Tiles;
+use tiled_rows::TiledRows;
 
 pub use math::exp_in_place;
 pub(crate) use mixing::Mixing;
@@ -243,32 +244,15 @@ struct CpuRows<T> {
     near: Vec<f64>,
     /// Candidate rows of the last `weigh_draws`, `(t, d)`, less the shift; empty after the next centre is added.
     drawn: Vec<T>,
-    /// The rows in another order, created when a mixture has many components; `Some(None)` if there is no memory for it.
-    tiles: Option<Option<Arc<Tiles<T>>>>,
-    probe: Option<Probe>,
-    /// Centres added so far, and if they are many the distances by tile.
-    centres: usize,
-    tiled: Option<TiledDistances<T>>,
-    /// See [`crate::Passes::near_components`].
-    near_components: Option<f64>,
+    /// What passes with many components use besides.
+    tiled: TiledRows<T>,
     /// The same rows in `f64`, created when a mixture first needs them; see [`wide`](Self::wide).
     wide: Option<Box<CpuRows<f64>>>,
 }
 
 impl<T: Dispatch> CpuRows<T> {
     const fn new(layout: Layout<T>, passes: Passes<T>) -> Self {
-        Self {
-            layout,
-            passes,
-            near: Vec::new(),
-            drawn: Vec::new(),
-            tiles: None,
-            probe: None,
-            centres: 0,
-            tiled: None,
-            near_components: None,
-            wide: None,
-        }
+        Self { layout, passes, near: Vec::new(), drawn: Vec::new(), tiled: TiledRows::NONE, wide: None }
     }
 
     /// Returns the rows in `f64` if the mixture has a component so narrow and so far from the shift that rounding its
@@ -291,82 +275,20 @@ impl<T: Dispatch> CpuRows<T> {
     fn expectation(&mut self, mixture: &Mixture, noise: Option<NoiseTerms>) -> Result<NoisePass, Error> {
         let (kind, shift) = (mixture.covariance_type(), &self.layout.shift);
         let terms = Terms::new(mixture, shift);
-        let count = match self.near_mixture(mixture) {
+        let count = match self.tiled.of_mixture(&self.layout, &self.passes, mixture) {
             Some((tiles, bounds)) => {
                 let pass = NearPass { terms: &terms, bounds: &bounds, noise };
                 let (count, near) = self.passes.expectation_near(&tiles, &pass)?;
-                self.near_components = Some(near);
+                self.tiled.near_components = Some(near);
                 count
             }
             None => {
-                self.near_components = None;
+                self.tiled.near_components = None;
                 self.passes.expectation(&self.layout, &terms, noise)?
             }
         };
         let statistics = self.passes.statistics(&self.layout, kind, mixture.means(), &terms.means);
         Ok(NoisePass { statistics, count })
-    }
-
-    /// The reordered rows and the bounds of a mixture's components, if a pass leaves out those that are far from a tile.
-    fn near_mixture(&mut self, mixture: &Mixture) -> Option<(Arc<Tiles<T>>, Bounds)> {
-        let bounds = |shift: &[f64]| Bounds::of_mixture(mixture, shift);
-        self.reordered(mixture.n_components(), bounds, |c| mixture.log_weight(c))
-    }
-
-    /// The reordered rows and the bounds of distances to centres, `(k, d)`, as [`near_mixture`](Self::near_mixture).
-    fn near_centres(&mut self, points: &[T]) -> Option<(Arc<Tiles<T>>, Bounds)> {
-        let (k, d) = (points.len() / self.layout.d, self.layout.d);
-        let bounds = |_: &[f64]| Bounds::of_centres((k, d), |c, j| points[c * d + j].to_f64());
-        self.reordered(k, bounds, |_| 0.0)
-    }
-
-    fn reordered(
-        &mut self,
-        k: usize,
-        bounds: impl Fn(&[f64]) -> Bounds,
-        log_weight: impl Fn(usize) -> f64,
-    ) -> Option<(Arc<Tiles<T>>, Bounds)> {
-        let Self { layout, passes, probe, .. } = self;
-        let (mut made, layout, mut near) = (None, &*layout, f64::NAN);
-        let choice = choice(passes.skip, (layout.n, k, layout.d), || {
-            let at = |row, column| layout.at(row, column).to_f64();
-            let probe = probe.get_or_insert_with(|| Probe::new(layout.n, layout.d, BLOCK, at));
-            let (are_few, part) = probe.near(made.insert(bounds(&layout.shift)), log_weight);
-            near = part;
-            are_few
-        });
-        if !near.is_nan() {
-            tracing::debug!(n = layout.n, k, d = layout.d, near, ?choice, "components near a tile of rows");
-        }
-        choice.ok()?;
-        let bounds = made.unwrap_or_else(|| bounds(&layout.shift));
-        Some((self.tiles()?, bounds))
-    }
-
-    /// The reordered rows, unless there is no memory for them.
-    fn tiles(&mut self) -> Option<Arc<Tiles<T>>> {
-        let Self { layout, passes, tiles, .. } = self;
-        let make = || {
-            let found = passes.make_layout((layout.n, layout.d), || Tiles::new(layout));
-            let refused = |error| tracing::info!(%error, "rows are not reordered: all components are evaluated");
-            found.map_err(refused).ok().map(Arc::new)
-        };
-        tiles.get_or_insert_with(make).clone()
-    }
-
-    /// Lowers the distances of the rows to their nearest centre.
-    fn lower(&mut self, point: &[T]) -> Vec<f64> {
-        self.centres += 1;
-        if self.tiled.is_none()
-            && choice(self.passes.skip, (self.layout.n, self.centres, self.layout.d), || true).is_ok()
-            && let Some(tiles) = self.tiles()
-        {
-            self.tiled = Some(TiledDistances::new(tiles, &self.layout, &self.near));
-        }
-        match &mut self.tiled {
-            Some(tiled) => tiled.add_centre(&self.passes, &self.layout, point, &mut self.near),
-            None => self.passes.add_centre(&self.layout, point, &mut self.near),
-        }
     }
 
     /// Whether any mixture of a batch needs the [`wide`](Self::wide) rows.
@@ -388,7 +310,7 @@ impl<T: Dispatch> crate::Passes for CpuRows<T> {
             return Ok(false);
         }
         (self.near, self.drawn, self.wide) = (Vec::new(), Vec::new(), None);
-        (self.tiles, self.probe, self.centres, self.tiled) = (None, None, 0, None);
+        self.tiled = TiledRows::NONE;
         Ok(true)
     }
 
@@ -399,7 +321,7 @@ impl<T: Dispatch> crate::Passes for CpuRows<T> {
     }
 
     fn near_components(&self) -> Option<f64> {
-        self.wide.as_ref().and_then(|wide| wide.near_components()).or(self.near_components)
+        self.wide.as_ref().and_then(|wide| wide.near_components()).or(self.tiled.near_components)
     }
 
     fn pass(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
@@ -453,7 +375,7 @@ impl<T: Dispatch> Seeding for CpuRows<T> {
     fn nearest(&mut self, kind: CovarianceType, centres: ArrayView2<'_, f64>) -> Result<Statistics, Error> {
         check_features(self.layout.d, centres.ncols())?;
         let points = relative(centres, &self.layout.shift);
-        match self.near_centres(&points) {
+        match self.tiled.of_centres(&self.layout, &self.passes, &points) {
             Some((tiles, bounds)) => self.passes.nearest_near(&tiles, kind, &points, &bounds)?,
             None => self.passes.nearest(&self.layout, kind, &points)?,
         }
@@ -462,7 +384,7 @@ impl<T: Dispatch> Seeding for CpuRows<T> {
 
     fn forget_centres(&mut self) {
         (self.near, self.drawn) = (Vec::new(), Vec::new());
-        (self.centres, self.tiled) = (0, None);
+        self.tiled.forget_centres();
     }
 
     fn add_centre(&mut self, centre: &[f64]) -> Result<Vec<f64>, Error> {
@@ -473,14 +395,14 @@ impl<T: Dispatch> Seeding for CpuRows<T> {
         }
         self.drawn.clear();
         let point: Vec<T> = centre.iter().zip(&self.layout.shift).map(|(c, s)| T::of(c - s)).collect();
-        Ok(self.lower(&point))
+        Ok(self.tiled.add_centre(&self.layout, &self.passes, &point, &mut self.near))
     }
 
     fn weigh_draws(&mut self, draws: &[RowDraw], weights: Option<&[f64]>) -> Result<WeighedRows, Error> {
         assert_eq!(weights.is_some(), self.layout.is_weighted(), "row weights");
         let rows = rows_of(draws, &self.near, weights);
         self.drawn = rows.iter().flat_map(|&row| self.layout.row(row)).collect();
-        let left = match &self.tiled {
+        let left = match &self.tiled.distances {
             Some(tiled) => tiled.potentials(&self.passes, &self.drawn),
             None => self.passes.potentials(&self.layout, &self.drawn, &self.near),
         };
@@ -490,7 +412,7 @@ impl<T: Dispatch> Seeding for CpuRows<T> {
     fn add_drawn(&mut self, which: usize) -> Result<Vec<f64>, Error> {
         let drawn = std::mem::take(&mut self.drawn);
         let point = &drawn[which * self.layout.d..][..self.layout.d];
-        Ok(self.lower(point))
+        Ok(self.tiled.add_centre(&self.layout, &self.passes, point, &mut self.near))
     }
 
     fn near(&mut self, ranges: &[Range<usize>]) -> Result<Vec<f64>, Error> {
@@ -505,7 +427,7 @@ impl<T: Dispatch> Evaluate for CpuRows<T> {
         }
         let terms = Terms::new(mixture, &self.layout.shift);
         if want.responsibilities.is_none()
-            && let Some((tiles, bounds)) = self.near_mixture(mixture)
+            && let Some((tiles, bounds)) = self.tiled.of_mixture(&self.layout, &self.passes, mixture)
         {
             return self.passes.evaluate_near(&tiles, &terms, &bounds, want);
         }
@@ -537,7 +459,7 @@ impl<T: Dispatch> Evaluate for CpuRows<T> {
                 let one = |mixture| self.log_likelihoods(std::slice::from_ref(mixture));
                 return Ok(mixtures.iter().map(one).collect::<Result<Vec<_>, _>>()?.concat());
             };
-            if let Some((tiles, bounds)) = self.near_mixture(mixture) {
+            if let Some((tiles, bounds)) = self.tiled.of_mixture(&self.layout, &self.passes, mixture) {
                 let terms = Terms::new(mixture, &self.layout.shift);
                 let found = self.passes.evaluate_near(&tiles, &terms, &bounds, EvaluateOptions::default())?;
                 return Ok(vec![found.log_likelihood]);

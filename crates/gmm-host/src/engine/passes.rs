@@ -101,7 +101,7 @@ pub trait Passes: Send {
         Ok(())
     }
 
-    /// If the last pass left out components that cannot change a digit of a tile of rows: the mean number of components
+    /// If the last pass left out components whose part in a tile of rows is below rounding: the mean number of components
     /// that it evaluated for a tile.
     fn near_components(&self) -> Option<f64> {
         None

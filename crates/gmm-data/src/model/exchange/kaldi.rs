@@ -121,6 +121,10 @@ fn normalised(weights: Vec<f64>, tokens: &Tokens<'_>) -> Result<Array1<f64>, Fau
 pub(super) fn to_string(mixture: &Mixture, full: bool) -> Result<String, String> {
     let (scaled_means, inverses) = if full { dense(mixture)? } else { diagonal(mixture)? };
     check("scaled mean", &scaled_means, |v| v.is_finite())?;
+    // Kaldi would read a smaller one as 0.
+    if let Some(c) = mixture.weights().iter().position(|&w| w > 0.0 && (w as f32) == 0.0) {
+        return Err(format!("the weight of component {c} is below the range of f32"));
+    }
     let constant = |c: usize| {
         let at_zero = -0.5 * mixture.means().row(c).dot(&scaled_means.row(c));
         mixture.log_weight(c) + mixture.log_normalizer(c) + at_zero

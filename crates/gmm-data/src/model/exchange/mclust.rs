@@ -70,6 +70,18 @@ pub(in super::super) fn parse(fields: &Fields<'_>) -> Result<ModelFile, Fault> {
         return Err(wrong("pro", format!("the weights sum to {sum}: write all digits with toJSON(.., digits = NA)")));
     }
     let name: String = one(&variance, "modelName")?;
+    // The fit says some of it again.
+    for of in [fields, &variance] {
+        if of.has("modelName") && one::<String>(of, "modelName")? != name {
+            return Err(wrong("modelName", format!("the variance is of model '{}'", one_line(&name))));
+        }
+        for (field, expected) in [("d", d), ("G", k)] {
+            let found = if of.has(field) { optional_number(of, field)? } else { None };
+            if let Some(found) = found.filter(|found| *found != expected as f64) {
+                return Err(wrong(field, format!("{found}, but the means are of {expected}")));
+            }
+        }
+    }
     let covariances = covariances(&variance, &name, (k, d))?;
     let mixture = Mixture::new(weights.into(), mean.t().to_owned(), covariances).map_err(Problem::from)?;
     let model = ModelFile { noise, ..ModelFile::from(mixture) };
@@ -96,6 +108,14 @@ fn covariances(variance: &Fields<'_>, name: &str, (k, d): (usize, usize)) -> Res
         });
     }
     let sigma = shaped(array(variance, "sigma")?, "sigma", &[d, d, k])?;
+    let holds = |c: usize, i: usize, j: usize| match kind {
+        CovarianceType::Tied => sigma[[i, j, c]] == sigma[[i, j, 0]],
+        CovarianceType::Diag => i == j || sigma[[i, j, c]] == 0.0,
+        _ => true,
+    };
+    if let Some(c) = (0..k).find(|&c| (0..d * d).any(|at| !holds(c, at / d, at % d))) {
+        return Err(wrong("sigma", format!("that of component {c} is none of model '{}'", one_line(name))));
+    }
     Ok(match kind {
         CovarianceType::Full => Covariances::Full(Array3::from_shape_fn((k, d, d), |(c, i, j)| sigma[[i, j, c]])),
         CovarianceType::Tied => Covariances::Tied(Array2::from_shape_fn((d, d), |(i, j)| sigma[[i, j, 0]])),
