@@ -95,7 +95,7 @@ impl<T: Dispatch> TiledRows<T> {
         layout: &Layout<T>,
         passes: &Passes<T>,
         point: &[T],
-        given: &mut Vec<f64>,
+        given: &mut [f64],
     ) -> Vec<f64> {
         self.centres += 1;
         if self.distances.is_none()
