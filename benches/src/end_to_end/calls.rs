@@ -39,7 +39,8 @@ impl Calls {
             ("--runs", runs),
         ];
         let mut command = Command::new(python);
-        command.args(["-c", SCRIPT, "--device", engine]);
+        // Without it scikit-learn refuses array API dispatch, in which results stay on the device.
+        command.env("SCIPY_ARRAY_API", "1").args(["-c", SCRIPT, "--device", engine]);
         for (name, number) in numbers {
             command.arg(name).arg(number.to_string());
         }

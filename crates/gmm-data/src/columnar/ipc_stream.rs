@@ -1,4 +1,5 @@
-//! Reads the stream form of Arrow IPC as it arrives: no more than one record batch is in memory beside the matrix.
+//! Reads Arrow IPC as it arrives: no more than one record batch is in memory beside the matrix. The file form is the stream form
+//! between a magic word and a footer.
 
 use std::io::{self, Read};
 
@@ -10,11 +11,42 @@ use super::message::{CONTINUATION, Decoder, body_len, check_memory, corrupt, mes
 use crate::error::Fault;
 use crate::{Problem, ReadOptions, Table, memory};
 
+/// The first bytes of a file, before its messages.
+pub(super) const FILE_START: &[u8; 8] = b"ARROW1\0\0";
+
+/// The last bytes of a file.
+const FILE_END: &[u8; 6] = b"ARROW1";
+
 /// Reads a stream in which each message begins with the marker, as all writers have done since 2019.
 pub(super) fn read(reader: impl Read, options: &ReadOptions) -> Result<Table, Fault> {
-    let mut stream = Stream { reader, at: 0, next: 0 };
+    read_from(reader, 0, options, |reader| {
+        // A decompressor checks its sum at the end of the stream.
+        io::copy(reader, &mut io::sink())?;
+        Ok(())
+    })
+}
+
+/// Reads a file that begins with [`FILE_START`] as it arrives. Its footer, which repeats where the messages are, only has to be
+/// there: a file that was cut off lacks it.
+pub(super) fn read_file(mut reader: impl Read, options: &ReadOptions) -> Result<Table, Fault> {
+    reader.read_exact(&mut [0; FILE_START.len()])?;
+    read_from(reader, FILE_START.len() as u64, options, |reader| {
+        let mut footer = Vec::new();
+        memory::append(reader, &mut footer, u64::MAX, "the footer")?;
+        if footer.ends_with(FILE_END) { Ok(()) } else { Err(corrupt("the file ends before its footer")) }
+    })
+}
+
+/// Reads messages from byte `start` on, then what follows them with `end`.
+fn read_from<R: Read>(
+    reader: R,
+    start: u64,
+    options: &ReadOptions,
+    end: impl FnOnce(&mut R) -> Result<(), Fault>,
+) -> Result<Table, Fault> {
+    let mut stream = Stream { reader, at: start, next: start };
+    let result = stream.read(options).and_then(|table| end(&mut stream.reader).map(|()| table));
     // The offset to report is that of the message being read.
-    let result = stream.read(options);
     result.map_err(|fault| match fault.problem {
         Problem::Corrupt(_) if fault.place.offset.is_none() => fault.offset(stream.at),
         _ => fault,
@@ -43,10 +75,7 @@ impl<R: Read> Stream<R> {
             is_over = !matches!(next, Some(Ok(_)));
             next
         });
-        let table = plan.collect_stream(batches)?;
-        // A decompressor checks its sum at the end of the stream.
-        io::copy(&mut self.reader, &mut io::sink())?;
-        Ok(table)
+        plan.collect_stream(batches)
     }
 
     /// The next record batch; `None` at the end.

@@ -14,6 +14,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use super::batch::Plan;
 use super::footer::check_footer;
 use super::gather::Receive;
+use super::ipc_stream::FILE_START;
 use super::message::CONTINUATION;
 use super::pages::check_pages;
 use crate::error::{Fault, first_line};
@@ -91,11 +92,13 @@ pub(crate) fn read_arrow(input: &Input, options: &ReadOptions) -> Result<Table, 
     contained(|| super::ipc::read(input, options))
 }
 
-/// Reads Arrow IPC from a stream: message by message if it has the stream form, else (the file form is read from its
-/// end) from a copy in memory.
+/// Reads Arrow IPC from a stream: message by message, or from a copy in memory if messages are marked as before 2019.
 pub(crate) fn read_arrow_stream(mut reader: impl BufRead, options: &ReadOptions) -> Result<Table, Fault> {
-    if reader.fill_buf()?.starts_with(&CONTINUATION) {
+    let start = reader.fill_buf()?;
+    if start.starts_with(&CONTINUATION) {
         contained(|| super::ipc_stream::read(reader, options))
+    } else if start.strip_prefix(FILE_START).is_some_and(|rest| rest.starts_with(&CONTINUATION)) {
+        contained(|| super::ipc_stream::read_file(reader, options))
     } else {
         read_arrow(&read_whole(reader, options)?.into(), options)
     }
