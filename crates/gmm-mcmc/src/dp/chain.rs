@@ -206,8 +206,10 @@ impl<'a> Chain<'a> {
     fn draw_labels(&mut self, resident: &mut dyn Resident) -> Result<(), Error> {
         let mixture = self.draw_mixture()?;
         let (n, k) = (self.rows.n, self.clusters.len());
-        gmm_host::memory::check("the responsibilities", 8 * n as u128 * k as u128)?;
         let mut r = std::mem::take(&mut self.responsibilities);
+        if n * k > r.capacity() {
+            gmm_host::memory::check("the responsibilities", 8 * n as u128 * k as u128)?;
+        }
         r.resize(n * k, 0.0);
         let want = EvaluateOptions { responsibilities: Some((&mut r).into()), ..EvaluateOptions::default() };
         resident.evaluate(&mixture, want)?;

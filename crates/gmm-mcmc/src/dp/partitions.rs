@@ -46,18 +46,22 @@ const MOST: usize = 200;
 /// The draw of smallest posterior expected variation of information, and that expectation. Of many draws, 200 at
 /// equal distances are candidates, and represent the posterior.
 ///
-/// Cost: 20,000 times [`variation_of_information`].
+/// Cost: at most 19,900 times [`variation_of_information`].
 ///
 /// Source: Wade and Ghahramani 2018, Bayesian cluster analysis: point estimation and credible balls.
 pub fn vi_estimate(draws: &DpDraws) -> (usize, f64) {
     let total = draws.clusters.len();
     let count = total.min(MOST);
     let candidates: Vec<usize> = (0..count).map(|i| i * total / count).collect();
-    let expected = |&a: &usize| {
-        let to = |&b: &usize| variation_of_information(draws.partition(a), draws.partition(b));
-        candidates.iter().map(to).sum::<f64>() / count as f64
+    // The distances to the candidates before each.
+    let before = |i: usize| -> Vec<f64> {
+        let own = draws.partition(candidates[i]);
+        candidates[..i].iter().map(|&other| variation_of_information(own, draws.partition(other))).collect()
     };
-    let each: Vec<f64> = candidates.par_iter().map(expected).collect();
+    let distances: Vec<Vec<f64>> = (0..count).into_par_iter().map(before).collect();
+    let between = |a: usize, b: usize| if a == b { 0.0 } else { distances[a.max(b)][a.min(b)] };
+    let expected = |a: usize| (0..count).map(|b| between(a, b)).sum::<f64>() / count as f64;
+    let each: Vec<f64> = (0..count).map(expected).collect();
     let best = (0..count).min_by(|&a, &b| each[a].total_cmp(&each[b]).then(a.cmp(&b))).unwrap_or(0);
     (candidates[best], each[best])
 }
