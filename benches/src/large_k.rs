@@ -13,7 +13,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use gmm_bench::record::{Csv, Facts};
 use gmm_bench::{hardware, machine};
-use gmm_host::{CpuEngine, Engine, EvaluateOptions, Resident};
+use gmm_host::{CpuEngine, CudaEngine, Engine, EvaluateOptions, Fit, FitOptions, Init, Resident, fit};
 use gmm_model::{CovarianceType, Covariances, Dataset, Draws, Mixture, Precision, Statistics, m_step};
 use ndarray::{Array1, Array2, Array3};
 
@@ -44,6 +44,9 @@ pub(crate) struct Arguments {
     /// Number of threads; 0 is all cores.
     #[arg(long, default_value_t = 0)]
     threads: usize,
+    /// Time fits on a GPU instead.
+    #[arg(long)]
+    cuda: bool,
     /// The .csv file to write, or the folder for MACHINE/large-k-DATE.csv.
     #[arg(long, default_value = "target/bench/record")]
     out: PathBuf,
@@ -57,7 +60,10 @@ pub(crate) struct Arguments {
 /// # Errors
 /// If a file cannot be written, or an answer is wrong.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let Arguments { quick, turns, threads, out, seed } = arguments;
+    let Arguments { quick, turns, threads, cuda, out, seed } = arguments;
+    if *cuda {
+        return run_on_gpu(arguments);
+    }
     let near = CpuEngine::new(*threads)?;
     let dense = CpuEngine::new(*threads)?.with_skipping(false);
     let hardware = hardware::describe(&near);
@@ -96,6 +102,76 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             let [(found, a), (want, b)] = timed(near.as_mut(), dense.as_mut(), |rows| evaluate(rows, &mixture))?;
             ensure!(found.1 == want.1, "labels differ");
             push("evaluate", turn, [a, b], far(&found.0, &want.0))?;
+        }
+    }
+    ensure!(wrong == 0, "{wrong} answers were wrong");
+    println!("{}", record.path().display());
+    Ok(())
+}
+
+/// Iterations of a fit on a GPU.
+const ITERATIONS: usize = 20;
+
+/// Largest relative difference of the log-likelihoods of two fits on a GPU.
+const FITS_ALLOWED: [(Precision, f64); 2] = [(Precision::F64, 1e-10), (Precision::F32, 1e-5)];
+
+/// Fits of [`ITERATIONS`] iterations on a GPU, over lists and over all components: an iteration on the device's clock, and the
+/// whole call.
+fn run_on_gpu(arguments: &Arguments) -> Result<()> {
+    let Arguments { quick, turns, out, seed, .. } = arguments;
+    let near = CudaEngine::new(0)?;
+    let dense = near.clone().without_skipping();
+    let hardware = hardware::describe(&near);
+    let command = format!("large-k --cuda --turns {turns} --seed {seed}{}", if *quick { " --quick" } else { "" });
+    let title = "milliseconds per iteration with thousands of components, over lists and over all components";
+    let mut facts = Facts::new(title, machine::commit(Path::new(".")), &command);
+    facts.extend(hardware.facts);
+    let mut record = Csv::create(out, &hardware.slug, &format!("large-k-{}", machine::today()), &facts, COLUMNS)?;
+    let mut wrong = 0;
+    for (n, d, k, kind) in PROBLEMS {
+        let (n, k) = if *quick { (n / QUICK, k / QUICK) } else { (n, k) };
+        let (data, start) = problem((n, d, k), kind, *seed)?;
+        for (precision, allowed) in FITS_ALLOWED {
+            let options = FitOptions {
+                covariance_type: kind,
+                precision: Some(precision),
+                init: Init::Given(Box::new(start.clone())),
+                max_iter: ITERATIONS,
+                tol: 0.0,
+                reg_covar: 1e-12,
+                ..FitOptions::new(k)
+            };
+            for turn in 0..*turns {
+                let timed = |engine: &CudaEngine| -> Result<(Fit, f64)> {
+                    let began = Instant::now();
+                    let found = fit(engine, &data, &options)?;
+                    Ok((found, 1e3 * began.elapsed().as_secs_f64()))
+                };
+                let [(found, whole), (want, dense_whole)] = [timed(&near)?, timed(&dense)?];
+                // Where the dense paths lose too much precision, the host makes the M-steps.
+                let iteration = |of: &Fit| match &of.on_device {
+                    Some(on) => 1e3 * on.time.as_secs_f64() / on.iterations as f64,
+                    None => 1e3 * of.elapsed.as_secs_f64() / ITERATIONS as f64,
+                };
+                let path = |of: &Fit| of.on_device.as_ref().map_or("host", |on| on.path);
+                let error = far(&[found.summary.log_likelihood], &[want.summary.log_likelihood]);
+                wrong += usize::from(error > allowed);
+                for (what, ms, dense_ms) in [
+                    (
+                        format!("iteration: {} beside {}", path(&found), path(&want)),
+                        iteration(&found),
+                        iteration(&want),
+                    ),
+                    (format!("fit of {ITERATIONS}"), whole, dense_whole),
+                ] {
+                    let ratio = dense_ms / ms;
+                    let line = format!(
+                        "{n},{d},{k},{kind},{precision},{what},{turn},{ms:.3},{dense_ms:.3},{ratio:.1},{error:.1e}"
+                    );
+                    println!("{line}");
+                    record.push(&line)?;
+                }
+            }
         }
     }
     ensure!(wrong == 0, "{wrong} answers were wrong");

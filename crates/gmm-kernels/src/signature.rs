@@ -186,6 +186,12 @@ fn multiplication(all: &mut Vec<Signature>) {
     all.extend(of_tensor_cores.map(tensor));
 }
 
+fn nearby(all: &mut Vec<Signature>) {
+    use em::nearby::{Size, nearby_encode, nearby_gather, nearby_lists};
+    all.extend([one(nearby_encode()), one(nearby_gather()), one(nearby_lists())].map(tensor));
+    all.extend(Size::ALL.iter().flat_map(|size| [size.seed(), size.pass()]).map(|kernel| tensor(one(kernel))));
+}
+
 /// Returns the signature of every entry point, in the order of a pass.
 pub fn signatures() -> Vec<Signature> {
     let mut all = generic::<f32>();
@@ -196,6 +202,7 @@ pub fn signatures() -> Vec<Signature> {
         let cut = em::small_d::Partition::of(k, d).expect("few columns");
         tensor(one(em::small_d::kernel(cut)))
     }));
+    nearby(&mut all);
     large::<f32>(&mut all);
     large::<f64>(&mut all);
     halves(&mut all);

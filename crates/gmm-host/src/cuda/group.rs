@@ -130,13 +130,13 @@ impl Engine for CudaGroup {
     }
 
     fn description(&self) -> String {
-        let of = |gpu: &Arc<Gpu>| CudaEngine { gpu: gpu.clone() }.description();
+        let of = |gpu: &Arc<Gpu>| CudaEngine::on(gpu.clone()).description();
         format!("{} devices: {}", self.gpus.len(), self.gpus.iter().map(of).collect::<Vec<_>>().join("; "))
     }
 
     fn is_streamed(&self, (n, d): (usize, usize), precision: Precision, weighted: bool) -> Result<bool, Error> {
         let each = shard_ranges(n, self.gpus.len()).first().map_or(0, Range::len);
-        let of = |gpu: &Arc<Gpu>| CudaEngine { gpu: gpu.clone() }.is_streamed((each, d), precision, weighted);
+        let of = |gpu: &Arc<Gpu>| CudaEngine::on(gpu.clone()).is_streamed((each, d), precision, weighted);
         self.gpus.iter().map(of).try_fold(false, |any, one| Ok(any | one?))
     }
 
@@ -150,7 +150,7 @@ impl Engine for CudaGroup {
         if self.gpus.len() == 1 || n.saturating_mul(d) > FEW_NUMBERS {
             return false;
         }
-        let engines = self.gpus.iter().map(|gpu| CudaEngine { gpu: gpu.clone() }).collect();
+        let engines = self.gpus.iter().map(|gpu| CudaEngine::on(gpu.clone())).collect();
         let done = on_threads(engines, |engine: CudaEngine| {
             work(&engine);
             Ok(())

@@ -89,16 +89,34 @@ pub use rows::device_input::DeviceData;
 #[derive(Clone)]
 pub struct CudaEngine {
     gpu: Arc<Gpu>,
+    /// Whether all components are evaluated, also those far from a tile of rows.
+    dense: bool,
 }
 
 impl CudaEngine {
+    pub(crate) const fn on(gpu: Arc<Gpu>) -> Self {
+        Self { gpu, dense: false }
+    }
+
+    /// The same engine, which evaluates all components, also those that are far from a tile of rows: for comparisons.
+    #[must_use]
+    pub fn without_skipping(self) -> Self {
+        Self { dense: true, ..self }
+    }
+
+    fn forced(&self) -> Result<ForcedPlan, Error> {
+        let mut forced = ForcedPlan::from_environment()?;
+        forced.dense = self.dense;
+        Ok(forced)
+    }
+
     /// Opens the visible device with this ordinal and loads the kernels.
     ///
     /// # Errors
     /// [`Error::Device`], with what is missing and what to do: there is no driver, it is too old, it is the toolkit's
     /// stub, there is no such device, or its compute capability is too low.
     pub fn new(ordinal: usize) -> Result<Self, Error> {
-        Ok(Self { gpu: Arc::new(Gpu::open(ordinal, None)?) })
+        Ok(Self::on(Arc::new(Gpu::open(ordinal, None)?)))
     }
 
     /// Opens the first GPU, and stores how long that took for the estimates of [`Device::Auto`](crate::Device::Auto).
@@ -118,7 +136,7 @@ impl CudaEngine {
     /// # Errors
     /// As for [`new`](Self::new); [`Error::Device`] if the device does not run the module.
     pub fn with_module(ordinal: usize, module: &str) -> Result<Self, Error> {
-        Ok(Self { gpu: Arc::new(Gpu::open(ordinal, Some(module))?) })
+        Ok(Self::on(Arc::new(Gpu::open(ordinal, Some(module))?)))
     }
 
     /// Limits the device memory that this engine and its clones take from now on to `bytes` bytes, as if the rest were
@@ -210,7 +228,7 @@ impl CudaEngine {
         if data.has_missing() {
             return self.load_incomplete(data, precision, shift);
         }
-        let (gpu, forced) = (self.gpu.clone(), ForcedPlan::from_environment()?);
+        let (gpu, forced) = (self.gpu.clone(), self.forced()?);
         Ok(match precision {
             Precision::F32 => Box::new(CudaResident::<f32>::load(gpu, data, precision, shift, forced, options)?),
             Precision::F64 => Box::new(CudaResident::<f64>::load(gpu, data, precision, shift, forced, options)?),
@@ -240,7 +258,7 @@ impl Engine for CudaEngine {
     fn is_streamed(&self, shape: (usize, usize), precision: Precision, weighted: bool) -> Result<bool, Error> {
         self.gpu.enter()?;
         let bytes = if precision == Precision::F32 { 4 } else { 8 };
-        rows::is_streamed(&self.gpu, shape, bytes, weighted, &ForcedPlan::from_environment()?)
+        rows::is_streamed(&self.gpu, shape, bytes, weighted, &self.forced()?)
     }
 
     fn multiplier(&self) -> Result<Multiplier, Error> {
@@ -318,7 +336,7 @@ impl DeviceInput for CudaEngine {
     ) -> Result<Box<dyn Resident>, Error> {
         check_features(data.dim().1, shift.len())?;
         data.check_on(&self.gpu)?;
-        let (gpu, forced) = (self.gpu.clone(), ForcedPlan::from_environment()?);
+        let (gpu, forced) = (self.gpu.clone(), self.forced()?);
         Ok(match precision {
             Precision::F32 => Box::new(CudaResident::<f32>::from_device(gpu, data, precision, shift, limit, forced)?),
             Precision::F64 => Box::new(CudaResident::<f64>::from_device(gpu, data, precision, shift, limit, forced)?),
@@ -337,7 +355,7 @@ impl DeviceInput for CudaEngine {
         }
         check_features(data.dim().1, shift.len())?;
         data.check_on(&self.gpu)?;
-        let (gpu, forced) = (self.gpu.clone(), ForcedPlan::from_environment()?);
+        let (gpu, forced) = (self.gpu.clone(), self.forced()?);
         match precision {
             Precision::F32 => work(&mut CudaResident::<f32>::borrow(gpu, data, precision, shift, forced)?),
             Precision::F64 => work(&mut CudaResident::<f64>::borrow(gpu, data, precision, shift, forced)?),

@@ -34,6 +34,7 @@
 //! |---|---|---|---|
 //! | [`simple`] | any device; the host runs the M-step | differences from the means, in the rows' precision | before Ampere; where the other paths lose precision |
 //! | [`small_d`] | f32 rows, full, up to 3 columns | differences from the means, in f32 | always, where it runs |
+//! | [`nearby`] | full, diag or spherical, few columns | f64, differences from the means | thousands of components, most of them far from a tile of rows |
 //! | [`fused`] | sums that fit into registers | f64 | few columns and components |
 //! | [`chunked::double_precision`] | Ampere | f64 | many columns or components of f64 rows |
 //! | [`chunked::half_precision`] | f32 rows without weights | split fp16, 22 bits; or fp16, 11 bits | many columns or components of f32 rows |
@@ -50,6 +51,7 @@ pub(crate) mod lanes;
 pub mod layout;
 pub(crate) mod likelihood;
 pub mod m_step;
+pub mod nearby;
 pub mod simple;
 pub mod small_d;
 pub(crate) mod staging;

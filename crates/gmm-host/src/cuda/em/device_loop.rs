@@ -112,14 +112,14 @@ impl Loop {
         pin(&rows.gpu, &mut self.polled_flags, flags)
     }
 
-    /// Copies the parameters to the device, and computes operands from them.
+    /// Copies the parameters to the device, and computes operands from them. Returns false if the path does not suit the rows.
     pub(super) fn begin<T: Number>(
         &mut self,
         rows: &mut Rows<T>,
         plan: &LoopPlan,
         workspace: &Workspace,
         start: &Start<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let stream = &rows.queue.stream.clone();
         let host = &mut self.polled.as_mut_slice()[..workspace.written()];
         host.fill(0.0);
@@ -150,7 +150,16 @@ impl Loop {
             prepare(rows, plan, &b)?;
             self.prepared = Some(key);
         }
-        m_step::enqueue(rows.launcher(), plan, &b, 0)
+        m_step::enqueue(rows.launcher(), plan, &b, 0)?;
+        if !plan.path.leaves_out_components() {
+            return Ok(true);
+        }
+        let mut suits = false;
+        for_section(rows, plan, &b, 0..plan.n as usize, |launch| {
+            suits = plan.path.begin(launch)?;
+            Ok(())
+        })?;
+        Ok(suits)
     }
 
     /// Enqueues a pass over the rows of all sections, which leaves their sums.

@@ -50,7 +50,8 @@ pub(crate) fn loop_options(run: &EmRun, options: &EmOptions) -> EmOptions {
 pub(crate) fn candidates<T: Number>(rows: &Rows<T>, shape: &Shape, fast: bool) -> Vec<Candidate> {
     let weighted = rows.row_weights.is_some();
     let has = |name: &'static str| rows.gpu.has(name);
-    select(&Request { shape: *shape, weighted, fast, limits: rows.gpu.limits, has: &has }, &rows.forced)
+    let whole = rows.streamed.is_none() && rows.sections.count() == 1;
+    select(&Request { shape: *shape, weighted, whole, fast, limits: rows.gpu.limits, has: &has }, &rows.forced)
 }
 
 /// Lists the paths that can run and are not slower than a later one, best first.

@@ -50,7 +50,7 @@ pub(crate) fn pass_parts<T: Number>(
         EmOptions { tol: 0.0, max_iter: 1, reg_covar: 0.0, precision: rows.precision, autotune: false, fast: false };
     let shape = rows.shape(mixture.covariance_type(), mixture.n_components());
     let longest = parts.iter().map(|part| part.rows.len()).max().unwrap_or(0);
-    let Some(&path) = paths.first() else { return Ok(false) };
+    let Some(&path) = paths.iter().find(|path| !path.leaves_out_components()) else { return Ok(false) };
     let Some(plan) = run::plan_over(rows, shape, path, &options, (0, longest))? else { return Ok(false) };
     // Sections are parts: features that a path keeps for a single section are not.
     let plan = LoopPlan { sections: parts.len().max(2), ..plan };

@@ -56,6 +56,11 @@ pub(crate) trait EmPath: Sync {
         false
     }
 
+    /// Whether sums of a component are about its mean, and not about the shift. For loops only.
+    fn sums_are_about_means(&self) -> bool {
+        false
+    }
+
     /// Blocks and rows per chunk on this GPU.
     ///
     /// # Errors
@@ -105,6 +110,22 @@ pub(crate) trait EmPath: Sync {
         Ok(())
     }
 
+    /// Whether it leaves out components that are far from a tile of rows. Each loop then begins with work on all rows, so that
+    /// a single pass is faster on another path.
+    fn leaves_out_components(&self) -> bool {
+        false
+    }
+
+    /// Work done when a loop begins, after the operands were encoded. Returns false if the path does not suit these rows and
+    /// this mixture: then the next path runs.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    fn begin(&self, launch: &Launch<'_>) -> Result<bool, Error> {
+        let _ = launch;
+        Ok(true)
+    }
+
     /// Enqueues one pass over the rows of a section, which leaves [`Grid::partials`] partial sums.
     ///
     /// # Errors
@@ -142,6 +163,8 @@ pub(crate) struct Request<'a> {
     pub(crate) shape: Shape,
     /// Whether rows have weights.
     pub(crate) weighted: bool,
+    /// Whether all rows are on the device, as one section.
+    pub(crate) whole: bool,
     /// Whether the user chose speed over precision.
     pub(crate) fast: bool,
     pub(crate) limits: Limits,
@@ -200,10 +223,17 @@ pub(crate) enum Reason {
     Only(&'static str),
     /// Rows have weights, whose range may exceed that of half precision.
     RowWeights,
+    /// The engine is to evaluate all components.
+    Dense,
     /// The path is less precise, and the user did not opt in.
     NotAskedFor,
     F64IsSlow {
         times: u32,
+    },
+    /// It takes more of something to be faster; the text names what.
+    TooFew {
+        what: &'static str,
+        least: u64,
     },
     /// Most of the work would be on padding; the text names what is padded.
     Padding(&'static str),
@@ -226,10 +256,12 @@ impl fmt::Display for Reason {
             }
             Self::Only(what) => write!(f, "it supports only {what}"),
             Self::RowWeights => f.write_str("rows have weights, which may exceed the range of half precision"),
+            Self::Dense => f.write_str("the engine is to evaluate all components"),
             Self::NotAskedFor => f.write_str("it is less precise; --precision fast enables it"),
             Self::F64IsSlow { times } => {
                 write!(f, "it computes in f64, and f32 is {times} times as fast on this GPU")
             }
+            Self::TooFew { what, least } => write!(f, "it is slower with fewer than {least} {what}"),
             Self::Padding(of) => write!(f, "padding would be most of its {of}"),
         }
     }
@@ -282,6 +314,8 @@ pub(crate) struct PathBuffers<A> {
     pub(crate) joint: A,
     /// `u32`, per chunk: responsibilities in half precision, two per word.
     pub(crate) responsibilities: A,
+    /// Ordered rows, boxes, records and lists: [`nearby`](super::paths::nearby).
+    pub(crate) nearby: A,
 }
 
 impl<A: Clone> PathBuffers<A> {
@@ -298,6 +332,7 @@ impl<A: Clone> PathBuffers<A> {
             likelihoods: f(self.likelihoods.clone()),
             joint: f(self.joint.clone()),
             responsibilities: f(self.responsibilities.clone()),
+            nearby: f(self.nearby.clone()),
         }
     }
 }

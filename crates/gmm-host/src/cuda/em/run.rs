@@ -40,7 +40,8 @@ pub(crate) enum Outcome {
     Finished,
     /// It would have lost too much precision, or a covariance was not positive definite.
     LostPrecision,
-    LackedMemory,
+    /// Memory lacked, or the path does not suit the rows.
+    NotBegun,
 }
 
 /// Called after each poll with the run and the number of iterations that were known before it.
@@ -75,7 +76,7 @@ pub(crate) fn iterate<T: Number>(
         match iterate_on_path(members, &plans, run, options, observer)? {
             Outcome::Finished => return Ok(()),
             Outcome::LostPrecision => lost = Some(path.operand()),
-            Outcome::LackedMemory => {}
+            Outcome::NotBegun => {}
         }
     }
     Ok(())
@@ -106,7 +107,7 @@ pub(crate) fn iterate_on_path<T: Number>(
     let outcome = running.begin(run).and_then(|begun| match begun {
         true => running.iterate(run, options, observer),
         // Paths that process rows in smaller chunks, and the host's passes, need less.
-        false => Ok(Outcome::LackedMemory),
+        false => Ok(Outcome::NotBegun),
     });
     if running.members.len() > 1 {
         running.members.iter().for_each(|member| {
@@ -118,7 +119,8 @@ pub(crate) fn iterate_on_path<T: Number>(
 }
 
 impl<T: Number> PathRun<'_, '_, T> {
-    /// Takes the buffers and copies the parameters to the devices. Returns false if memory lacks.
+    /// Takes the buffers and copies the parameters to the devices. Returns false if memory lacks, or if the path does not suit
+    /// the rows.
     fn begin(&mut self, run: &EmRun) -> Result<bool, Error> {
         for ((member, plan), workspace) in self.members.iter_mut().zip(self.plans).zip(&self.workspaces) {
             member.rows.gpu.enter()?;
@@ -138,7 +140,9 @@ impl<T: Number> PathRun<'_, '_, T> {
         for ((member, plan), workspace) in self.members.iter_mut().zip(self.plans).zip(&self.workspaces) {
             member.rows.gpu.enter()?;
             let start = Start::of(&run.mixture, scatter.as_deref()).with(run.posterior.as_ref());
-            member.em.begin(member.rows, plan, workspace, &start)?;
+            if !member.em.begin(member.rows, plan, workspace, &start)? {
+                return Ok(false);
+            }
         }
         Ok(true)
     }

@@ -37,6 +37,8 @@ pub(crate) fn select(request: &Request<'_>, forced: &ForcedPlan) -> Vec<Candidat
         let other = forced.path().is_some_and(|name| name != path.name());
         let excluded = on_device.clone().or_else(|| path.supports(request).err());
         let excluded = excluded.or_else(|| other.then_some(Reason::OtherForced));
+        let dense = forced.dense && path.leaves_out_components();
+        let excluded = excluded.or_else(|| dense.then_some(Reason::Dense));
         let slower = if forced.path().is_none() { path.slower(request) } else { None };
         Candidate { path, excluded, slower }
     };
@@ -81,7 +83,7 @@ pub(crate) fn described(gpu: Option<&Gpu>, shape: Shape, fast: bool) -> Result<V
         None => ptx::MODULES[0].has(name),
     };
     let limits = gpu.map_or(H200, |gpu| gpu.limits);
-    let request = Request { shape, weighted: false, fast, limits, has: &has };
+    let request = Request { shape, weighted: false, whole: true, fast, limits, has: &has };
     let all = select(&request, &ForcedPlan::from_environment()?);
     let best = all.iter().position(Candidate::runs);
     let describe = |(i, candidate): (usize, &Candidate)| {

@@ -31,7 +31,7 @@ pub(crate) fn pass<T: Number>(
     let shape = rows.shape(mixture.covariance_type(), mixture.n_components());
     let one = EmOptions { max_iter: 1, ..*options };
     let mut lost: Option<Operand> = None;
-    for &path in paths {
+    for &path in paths.iter().filter(|path| !path.leaves_out_components()) {
         if lost.is_some_and(|lost| path.operand() <= lost) {
             continue;
         }

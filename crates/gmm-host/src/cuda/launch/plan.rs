@@ -63,6 +63,8 @@ pub(crate) struct ForcedPlan {
     rows_of_thread: Option<u32>,
     host_loop: bool,
     path: Option<&'static str>,
+    /// Whether all components are to be evaluated; not part of `GMM_PLAN`.
+    pub(crate) dense: bool,
 }
 
 #[cfg(test)]

@@ -111,14 +111,18 @@ impl Component<'_> {
             let (of_component, of_all) = (reciprocal(weight), reciprocal(a.total_weight));
             let mut lost = 0.0;
             Shared::arrive();
+            // From what the moments are about to the mean.
+            let about_means = a.about_means != 0;
             share(d, |j| {
-                let mean = if empty {
-                    device::load(a.means.cast_const(), self.mean_at(j))
+                let moved = w.mean.load(j) * of_component;
+                let mean = if empty || about_means {
+                    let before = device::load(a.means.cast_const(), self.mean_at(j));
+                    if empty { before } else { before + moved }
                 } else {
-                    w.mean.load(j) * of_component
+                    moved
                 };
                 device::store(a.means, self.mean_at(j), mean);
-                w.mean.store(j, mean);
+                w.mean.store(j, if about_means { moved } else { mean });
             });
             thread::sync_threads();
             let left = |about: f64, moved: f64, lost: &mut f64| self.left(about, moved, lost);
@@ -158,6 +162,10 @@ impl Component<'_> {
                 }
             }
             thread::sync_threads();
+            if about_means {
+                share(d, |j| w.mean.store(j, device::load(a.means.cast_const(), self.mean_at(j))));
+                thread::sync_threads();
+            }
             (share_of_all, lost)
         }
     }

@@ -1,7 +1,7 @@
 //! Between two passes: from the sums to a new component, its precision, and the coefficients of the next densities.
 //!
 //! One block per component. Everything is `f64` in shared memory ([`update`]), or, with many columns, the matrices are
-//! in device memory ([`update_wide`]). All moments are about the rows' shift, so the square of the mean is subtracted
+//! in device memory ([`update_wide`]). Most paths' moments are about the rows' shift, so the square of the mean is subtracted
 //! from them here. Densities are expanded about the shift too, so the terms of a component cancel there. Both lose
 //! precision if a component is narrow and far from the shift. The block measures both losses. It sets `TROUBLE` if one
 //! is too large, if a covariance is not positive definite, or if a sum is not finite; the host then continues from the
@@ -69,6 +69,8 @@ kernels! {
         /// Lower bound of what must remain of a moment after the mean's square is subtracted, as a fraction of the
         /// moment.
         least_left: f64,
+        /// Whether the sums of a component are about its mean (1) and not about the shift (0). Not for a tied covariance.
+        about_means: u32,
         /// `(k,)`: component weights; read and written.
         weights: *mut f64,
         /// `(k, d)`: means less the shift; read and written.

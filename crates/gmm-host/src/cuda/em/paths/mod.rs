@@ -3,13 +3,15 @@
 mod chunked;
 pub(crate) mod fused;
 mod half_precision;
+pub(crate) mod nearby;
 mod small_d;
 mod wgmma;
 
 use super::path::EmPath;
 
 /// All paths, best first; [`select`](mod@super::select) changes the order for some shapes.
-pub(crate) static PATHS: [&dyn EmPath; 7] = [
+pub(crate) static PATHS: [&dyn EmPath; 8] = [
+    &nearby::Nearby,
     &small_d::SmallD,
     &fused::Fused,
     &wgmma::FP16,

@@ -134,6 +134,7 @@ impl EmPath for Wgmma {
             likelihoods: double_precision::likelihoods(rows),
             joint: joint.div_ceil(2),
             responsibilities: responsibilities.div_ceil(2),
+            nearby: 0,
         }
     }
 

@@ -31,7 +31,7 @@ impl Case {
     fn select(&self, (n, d, k): (u64, u32, u32), has: &dyn Fn(&'static str) -> bool) -> Vec<Candidate> {
         let &Case { kind, precision, weighted, fast, limits, forced } = self;
         let shape = Shape { kind, precision, n, k, d };
-        select(&Request { shape, weighted, fast, limits, has }, &ForcedPlan::parse(forced).unwrap())
+        select(&Request { shape, weighted, whole: true, fast, limits, has }, &ForcedPlan::parse(forced).unwrap())
     }
 
     /// Names of the paths that run, best first, then the host.

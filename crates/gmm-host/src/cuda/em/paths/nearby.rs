@@ -1,0 +1,317 @@
+//! Passes over thousands of components that evaluate only those near a tile of rows. See [`gmm_kernels::em::nearby`].
+//!
+//! A loop begins with sorting the rows by their best components, which are in the order of a k-d tree. So neighbours
+//! in the order are near each other, however the columns are scaled. The order follows from rows and start alone.
+
+use std::ops::Range;
+
+use cust::memory::{AsyncCopyDestination, DeviceSlice};
+
+use gmm_kernels::THREADS;
+use gmm_kernels::em::chunked::double_precision::DoublePrecision;
+use gmm_kernels::em::layout::FeatureLayout;
+use gmm_kernels::em::m_step;
+use gmm_kernels::em::nearby::{self, Size, TILES, nearby_encode, nearby_gather, nearby_lists};
+use gmm_kernels::layout::{Kind, tiled_len, tiles};
+
+use super::super::error_bounds::{self, ErrorBounds};
+use super::super::path::{
+    EmPath, Grid, Launch, LoopBuffers, LoopPlan, LoopRows, Operand, PathBuffers, Reason, Request, SINCE_AMPERE,
+};
+use crate::cuda::driver::device::Gpu;
+use crate::cuda::launch::plan::ForcedPlan;
+use crate::cuda::launch::{Launcher, or_null, pointer};
+use crate::cuda::shape::Shape;
+use crate::{Error, path_names};
+
+pub(super) struct Nearby;
+
+/// The least number of components: with fewer, the other paths' products on tensor cores are faster.
+const LEAST_COMPONENTS: u64 = 512;
+
+/// The least number of rows: some groups of tiles for each multiprocessor.
+const LEAST_ROWS: u64 = 1 << 15;
+
+/// The largest mean share of the components that a tile may evaluate: a component costs some three times as much there as
+/// on the paths that evaluate all of them, and some time goes into finding it.
+const MOST_LISTED: f64 = 0.2;
+
+/// Of so many tiles, one is looked at to find that share.
+const LOOK: usize = 32;
+
+/// Most bytes of partial sums.
+const PARTIALS: u64 = 1 << 30;
+
+const FEW_COLUMNS: &str = "full covariances of up to 6 columns, diag and spherical of up to 12";
+const WHOLE: &str = "rows that are on the device as one section";
+
+/// The buffers, in words of 8 bytes from the start of [`PathBuffers::nearby`].
+struct Buffers {
+    order: Range<usize>,
+    labels: Range<usize>,
+    best: Range<usize>,
+    x: Range<usize>,
+    row_weights: Range<usize>,
+    boxes: Range<usize>,
+    records: Range<usize>,
+    columns: Range<usize>,
+    lists: Range<usize>,
+    counts: Range<usize>,
+    lows: Range<usize>,
+    listed: Range<usize>,
+    len: usize,
+}
+
+impl Buffers {
+    fn of(shape: &Shape) -> Self {
+        let (n, k, d) = (shape.n as usize, shape.k as usize, shape.d as usize);
+        let (of_rows, tiles) = (n.div_ceil(2), tiles(shape.n) as usize);
+        let groups = tiles.div_ceil(TILES as usize);
+        let mut len = 0;
+        let mut take = |words: usize| {
+            let start = len;
+            len += words.next_multiple_of(16);
+            start..start + words
+        };
+        Self {
+            order: take(of_rows),
+            labels: take(of_rows),
+            best: take(of_rows),
+            x: take(tiled_len(shape.n, shape.d) as usize * shape.number_bytes() as usize / 8),
+            row_weights: take(n),
+            boxes: take(2 * tiles * d),
+            records: take(k * size(shape).record() as usize),
+            columns: take((2 * d + 1) * k),
+            lists: take((groups * k).div_ceil(2)),
+            counts: take(groups.div_ceil(2)),
+            lows: take(tiles),
+            listed: take(tiles.div_ceil(2)),
+            len,
+        }
+    }
+}
+
+fn instance(shape: &Shape) -> Option<Size> {
+    let kind = shape.kernel_kind();
+    if kind == Kind::Tied { None } else { Size::of(kind == Kind::Full, shape.d) }
+}
+
+fn size(shape: &Shape) -> Size {
+    instance(shape).expect("a shape that is supported")
+}
+
+/// The parameters of all kernels.
+fn arguments(plan: &LoopPlan, b: &LoopBuffers, iteration: u32) -> nearby::Nearby {
+    let (shape, own) = (&plan.shape, Buffers::of(&plan.shape));
+    let at = |range: &Range<usize>| pointer(&b.own.nearby.index(range.clone()));
+    nearby::Nearby {
+        state: pointer(&b.state),
+        iteration,
+        n: shape.n,
+        k: shape.k,
+        d: shape.d,
+        kind: m_step::number(shape.kernel_kind()),
+        padded: size(shape).columns,
+        number_bytes: shape.number_bytes() as u32,
+        steps: plan.layout.steps,
+        groups: plan.layout.groups,
+        classes: plan.layout.classes,
+        from: std::ptr::null(),
+        from_weights: std::ptr::null(),
+        order: at(&own.order).cast(),
+        labels: at(&own.labels).cast(),
+        x: at(&own.x).cast(),
+        row_weights: std::ptr::null_mut(),
+        best: at(&own.best).cast(),
+        boxes: at(&own.boxes),
+        weights: pointer(&b.weights),
+        means: pointer(&b.means),
+        covariances: pointer(&b.covariances),
+        records: at(&own.records),
+        columns: at(&own.columns),
+        lists: at(&own.lists).cast(),
+        counts: at(&own.counts).cast(),
+        lows: at(&own.lows),
+        listed: at(&own.listed).cast(),
+        every: 1,
+        partials: pointer(&b.partials),
+    }
+}
+
+impl EmPath for Nearby {
+    fn name(&self) -> &'static str {
+        path_names::NEARBY
+    }
+
+    fn operand(&self) -> Operand {
+        Operand::F64
+    }
+
+    fn supports(&self, request: &Request<'_>) -> Result<(), Reason> {
+        let size = instance(&request.shape).ok_or(Reason::Only(FEW_COLUMNS))?;
+        if !request.whole || u32::try_from(request.shape.n).is_err() {
+            return Err(Reason::Only(WHOLE));
+        }
+        request.needs(size.pass().name, SINCE_AMPERE)?;
+        request.fits(size.pass_bytes())
+    }
+
+    fn slower(&self, request: &Request<'_>) -> Option<Reason> {
+        let Shape { n, k, .. } = request.shape;
+        if u64::from(k) < LEAST_COMPONENTS {
+            return Some(Reason::TooFew { what: "components", least: LEAST_COMPONENTS });
+        }
+        if n < LEAST_ROWS {
+            return Some(Reason::TooFew { what: "rows", least: LEAST_ROWS });
+        }
+        request.f64_is_slow()
+    }
+
+    fn describe(&self, shape: &Shape) -> String {
+        let kernel = size(shape).pass().name;
+        format!("{kernel}; components near each tile of rows, unless too many are: known when the loop begins")
+    }
+
+    fn layout(&self, shape: &Shape) -> FeatureLayout {
+        DoublePrecision::of(shape.kernel_kind(), shape.k, shape.d).place
+    }
+
+    fn grid(&self, shape: &Shape, gpu: &Gpu, _: &ForcedPlan) -> Result<Grid, Error> {
+        let size = size(shape);
+        let each = gpu.occupancy(size.pass().name, THREADS, size.pass_bytes())?;
+        let most = (PARTIALS / (8 * self.layout(shape).sums())).max(1);
+        let blocks = u64::from(each * gpu.limits.multiprocessors).min(tiles(shape.n)).min(most) as u32;
+        Ok(Grid { chunk: shape.n, blocks, partials: blocks })
+    }
+
+    fn workspace(&self, shape: &Shape, _: &Grid) -> PathBuffers<u64> {
+        PathBuffers { nearby: Buffers::of(shape).len as u64, ..PathBuffers::default() }
+    }
+
+    fn sums_are_about_means(&self) -> bool {
+        true
+    }
+
+    /// Only a covariance that is all but singular loses digits, not a distance from the shift.
+    fn error_bounds(&self, shape: &Shape) -> ErrorBounds {
+        ErrorBounds { most_terms: f64::INFINITY, ..error_bounds::of_features(shape.precision, shape.kind) }
+    }
+
+    fn encode(&self, launcher: Launcher<'_>, plan: &LoopPlan, b: &LoopBuffers, iteration: u32) -> Result<(), Error> {
+        let a = arguments(plan, b, iteration);
+        // SAFETY: the buffers are those of the loop, in the lengths of `Buffers`.
+        unsafe { launcher.launch(nearby_encode(), (plan.shape.k.div_ceil(THREADS), 1), a) }
+    }
+
+    fn leaves_out_components(&self) -> bool {
+        true
+    }
+
+    fn begin(&self, launch: &Launch<'_>) -> Result<bool, Error> {
+        let Launch { launcher, plan, buffers, .. } = *launch;
+        // The constants of a posterior are not those of its means and covariances.
+        if plan.prior.is_some() {
+            return Ok(false);
+        }
+        let shape = &plan.shape;
+        let own = Buffers::of(shape);
+        let a = with_rows(arguments(plan, buffers, 1), launch.rows, &own, buffers);
+        let number = |count: u64| u32::try_from(count).expect("tiles of fewer than 2^32 rows");
+        let groups = tiles(shape.n).div_ceil(TILES.into());
+        // SAFETY: the buffers are those of the loop, in the lengths of `Buffers`; the rows are those of the section.
+        unsafe { launcher.launch(size(shape).seed(), (number(tiles(shape.n)), 1), a)? };
+        let (k, d) = (shape.k as usize, shape.d as usize);
+        let mut means = vec![0.0; k * d];
+        download(launcher, &buffers.means.index(..k * d), &mut means)?;
+        let labels = numbers(launcher, &buffers.own.nearby.index(own.labels.clone()), shape.n as usize)?;
+        let order = words(&sorted(&labels, &ranks(&means, (k, d))));
+        // SAFETY: the driver copies pageable memory before it returns.
+        let copied =
+            unsafe { buffers.own.nearby.index(own.order.clone()).async_copy_from(&order[..], &launcher.queue.stream) };
+        launcher.gpu.check("a copy of an order of rows to the device", copied)?;
+        // SAFETY: as above.
+        unsafe {
+            launcher.launch(nearby_gather(), (number(tiles(shape.n)), 1), a)?;
+            launcher.launch(nearby_lists(), (number(groups), 1), a)?;
+            launcher.launch(size(shape).pass(), (plan.grid.blocks, 1), nearby::Nearby { every: LOOK as u32, ..a })?;
+        }
+        let listed = numbers(launcher, &buffers.own.nearby.index(own.listed), tiles(shape.n) as usize)?;
+        let blocks = listed.chunks(listed.len().div_ceil(plan.grid.blocks as usize));
+        let seen: Vec<f64> = blocks.flat_map(|of| of.iter().step_by(LOOK)).map(|&count| f64::from(count)).collect();
+        let share = seen.iter().sum::<f64>() / (seen.len() as f64 * k as f64);
+        // With fewer components the path only runs if it is asked for.
+        let suits = share <= MOST_LISTED || u64::from(shape.k) < LEAST_COMPONENTS;
+        tracing::debug!(share, suits, "components near a tile");
+        Ok(suits)
+    }
+
+    fn enqueue(&self, launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
+        let Launch { launcher, plan, buffers, .. } = *launch;
+        let shape = &plan.shape;
+        let a = with_rows(arguments(plan, buffers, iteration), launch.rows, &Buffers::of(shape), buffers);
+        let groups = tiles(shape.n).div_ceil(TILES.into()) as u32;
+        // SAFETY: the buffers are those of the loop, in the lengths of `Buffers`; `begin` has filled them.
+        unsafe {
+            launcher.launch(nearby_lists(), (groups, 1), a)?;
+            launcher.launch(size(shape).pass(), (plan.grid.blocks, 1), a)
+        }
+    }
+}
+
+/// The parameters with the rows of the section, in the caller's order.
+fn with_rows(a: nearby::Nearby, rows: &LoopRows, own: &Buffers, b: &LoopBuffers) -> nearby::Nearby {
+    let (from, from_weights) = match rows {
+        LoopRows::F32(rows) => (pointer(&rows.x).cast_const().cast::<u8>(), rows.row_weights),
+        LoopRows::F64(rows) => (pointer(&rows.x).cast_const().cast::<u8>(), rows.row_weights),
+    };
+    let row_weights = match from_weights {
+        Some(_) => pointer(&b.own.nearby.index(own.row_weights.clone())),
+        None => std::ptr::null_mut(),
+    };
+    nearby::Nearby { from, from_weights: or_null(from_weights.as_ref()), row_weights, ..a }
+}
+
+/// Copies numbers to the host, and waits for them.
+fn download(launcher: Launcher<'_>, from: &DeviceSlice<f64>, to: &mut [f64]) -> Result<(), Error> {
+    // SAFETY: the numbers are read only after the wait below.
+    let copied = unsafe { from.async_copy_to(to, &launcher.queue.stream) };
+    launcher.gpu.check("a copy from the device", copied)?;
+    launcher.queue.wait(launcher.gpu)
+}
+
+/// Copies `count` integers to the host.
+fn numbers(launcher: Launcher<'_>, from: &DeviceSlice<f64>, count: usize) -> Result<Vec<u32>, Error> {
+    let mut words = vec![0.0; from.len()];
+    download(launcher, from, &mut words)?;
+    let both = words.iter().flat_map(|word: &f64| [word.to_bits() as u32, (word.to_bits() >> 32) as u32]);
+    Ok(both.take(count).collect())
+}
+
+/// Pairs of integers as words.
+fn words(numbers: &[u32]) -> Vec<f64> {
+    let word = |pair: &[u32]| u64::from(pair[0]) | pair.get(1).map_or(0, |second| u64::from(*second) << 32);
+    numbers.chunks(2).map(|pair| f64::from_bits(word(pair))).collect()
+}
+
+/// The position of each component in the order of a k-d tree of the means.
+fn ranks(means: &[f64], (k, d): (usize, usize)) -> Vec<u32> {
+    let mut ranks = vec![0; k];
+    let order = crate::nearby::order(k, d, 1, |c, j| means[c * d + j]);
+    (0..).zip(order).for_each(|(rank, c)| ranks[c as usize] = rank);
+    ranks
+}
+
+/// Rows sorted by the ranks of their labels, equal ones in their order.
+fn sorted(labels: &[u32], ranks: &[u32]) -> Vec<u32> {
+    let mut starts = vec![0u32; ranks.len() + 1];
+    let rank = |label: u32| ranks[label as usize] as usize;
+    labels.iter().for_each(|&label| starts[rank(label) + 1] += 1);
+    (1..starts.len()).for_each(|i| starts[i] += starts[i - 1]);
+    let mut out = vec![0; labels.len()];
+    for (row, &label) in (0..).zip(labels) {
+        let at = &mut starts[rank(label)];
+        out[*at as usize] = row;
+        *at += 1;
+    }
+    out
+}

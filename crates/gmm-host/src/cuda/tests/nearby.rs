@@ -1,0 +1,122 @@
+//! Thousands of components, of which only those near a tile of rows are evaluated.
+
+use std::ops::ControlFlow;
+
+use super::halves::{reference_with, same};
+use super::*;
+use crate::em::{EmOptions, EmRun, run};
+use crate::shift;
+
+const REG: f64 = 1e-6;
+
+fn on_device(data: &Dataset, start: &Mixture, precision: Precision, plan: &str, reg_covar: f64) -> EmRun {
+    let forced = plan::ForcedPlan::parse(plan).unwrap();
+    let engine = CudaEngine::new(0).unwrap();
+    let options = EmOptions { tol: 0.0, max_iter: 3, reg_covar, precision, autotune: false, fast: false };
+    let em =
+        |rows: &mut dyn Resident| run(rows, start.clone(), &options, 0, &mut |_| ControlFlow::Continue(())).unwrap();
+    let (gpu, at) = (engine.gpu.clone(), shift::of_data(data));
+    match precision {
+        Precision::F32 => {
+            em(&mut CudaResident::<f32>::load(gpu, data, precision, &at, forced, LoadOptions::default()).unwrap())
+        }
+        Precision::F64 => {
+            em(&mut CudaResident::<f64>::load(gpu, data, precision, &at, forced, LoadOptions::default()).unwrap())
+        }
+    }
+}
+
+/// Clusters on a grid, with neighbours that overlap, and a mixture close to them.
+fn problem(kind: CovarianceType, (n, d, k): (usize, usize, usize), offset: f64) -> (Array2<f64>, Mixture) {
+    let side = (1..).find(|&side: &usize| side.pow(d.min(3) as u32) >= k).unwrap();
+    let corner = |c: usize, j: usize| offset + if j < 3 { (c / side.pow(j as u32) % side) as f64 * 3.0 } else { 0.0 };
+    let rows = Array2::from_shape_fn((n, d), |(i, j)| {
+        let v = corner(i * 7 % k, j) + noise(i * d + j) + noise(90_000 + i * d + j);
+        f64::from(v as f32)
+    });
+    let like = mixture(kind, k, d, 0.0);
+    let means = Array2::from_shape_fn((k, d), |(c, j)| corner(c, j) + 0.2 * noise(991 + c * d + j));
+    (rows, Mixture::new(like.weights().to_owned(), means, like.covariances().clone()).unwrap())
+}
+
+fn agrees(kind: CovarianceType, precision: Precision, size: (usize, usize, usize), weighted: bool) {
+    let what = format!("{kind} {precision} {size:?} weighted={weighted}");
+    let tolerance = if precision == Precision::F32 { 4e-6 } else { 1e-11 };
+    let (rows, start) = problem(kind, size, 10.0);
+    let mut data = Dataset::new(rows).unwrap();
+    if weighted {
+        data = data.with_weights((0..size.0).map(|i| 0.5 * (i % 3) as f64).collect()).unwrap();
+    }
+    let fake = Fake::install(Machine::default());
+    let got = on_device(&data, &start, precision, "path=nearby", REG);
+    assert_eq!(got.on_device.map(|on| (on.path, on.iterations)), Some(("nearby", 3)), "{what}");
+    same(&got, &reference_with(&data, &start, 3, REG), tolerance, &what);
+    let again = on_device(&data, &start, precision, "path=nearby", REG);
+    assert_eq!((&got.mixture, &got.trace), (&again.mixture, &again.trace), "{what}: the same bits");
+    fake.0.assert_clean(&what);
+}
+
+#[test]
+fn near_components_alone_give_the_sums_of_all() {
+    for (kind, columns) in [
+        (CovarianceType::Full, &[1, 2, 3, 4, 5, 6][..]),
+        (CovarianceType::Diag, &[1, 3, 7, 12]),
+        (CovarianceType::Spherical, &[2, 5, 9]),
+    ] {
+        for (i, &d) in columns.iter().enumerate() {
+            let precision = if i % 2 == 0 { Precision::F64 } else { Precision::F32 };
+            agrees(kind, precision, (2500 + 61 * i, d, 30 + i), i % 3 == 1);
+        }
+    }
+}
+
+#[test]
+fn few_rows_and_more_components_than_a_block_has_threads_agree() {
+    agrees(CovarianceType::Full, Precision::F64, (700, 2, 150), false);
+    agrees(CovarianceType::Diag, Precision::F32, (1403, 3, 140), true);
+    agrees(CovarianceType::Spherical, Precision::F64, (5, 2, 2), false);
+}
+
+#[test]
+fn a_far_row_and_equal_rows_agree() {
+    let kind = CovarianceType::Full;
+    let (mut rows, start) = problem(kind, (600, 2, 20), 0.0);
+    rows[[77, 0]] = 400.0;
+    (300..600).for_each(|i| {
+        let row = rows.row(0).to_owned();
+        rows.row_mut(i).assign(&row);
+    });
+    let data = Dataset::new(rows).unwrap();
+    let _fake = Fake::install(Machine::default());
+    // Equal rows leave a component little variance beside its distance from the shift.
+    let reg = 0.1;
+    let got = on_device(&data, &start, Precision::F64, "path=nearby", reg);
+    assert_eq!(got.on_device.map(|on| on.path), Some("nearby"));
+    same(&got, &reference_with(&data, &start, 3, reg), 1e-11, "a far row");
+}
+
+#[test]
+fn a_list_longer_than_a_block_holds_stays_that_of_the_group() {
+    // More than 4096 components at one place.
+    let (n, d, k) = (150, 1, 4200);
+    let rows = Array2::from_shape_fn((n, d), |(i, _)| noise(i));
+    let means = Array2::from_shape_fn((k, d), |(c, _)| 0.5 * noise(7000 + c));
+    let start =
+        Mixture::new(Array1::from_elem(k, 1.0 / k as f64), means, Covariances::Spherical(Array1::ones(k))).unwrap();
+    let data = Dataset::new(rows).unwrap();
+    let _fake = Fake::install(Machine::default());
+    let got = on_device(&data, &start, Precision::F64, "path=nearby", REG);
+    // All components are near, so the path does not suit these rows, and the host goes on.
+    assert!(got.on_device.is_none());
+    same(&got, &reference_with(&data, &start, 3, REG), 1e-11, "all near");
+}
+
+#[test]
+fn rows_and_mixtures_that_do_not_suit_run_on_another_path() {
+    let fake = Fake::install(Machine::default());
+    let (rows, start) = problem(CovarianceType::Tied, (300, 2, 4), 0.0);
+    let data = Dataset::new(rows).unwrap();
+    let got = on_device(&data, &start, Precision::F64, "", REG);
+    assert_eq!(fake.0.launches("nearby_pass"), 0);
+    same(&got, &reference_with(&data, &start, 3, REG), 1e-11, "tied");
+}
