@@ -8,6 +8,7 @@ from conftest import KINDS
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from gmm_rs import select
 from gmm_rs.exceptions import ParameterError
 from gmm_rs.mixture import GaussianMixture, Limits
 
@@ -111,6 +112,23 @@ def test_float32_values_at_a_limit_are_censored_and_missing_values_go_with_limit
     with pytest.raises(ValueError, match="is NaN: "):
         mixture().fit(X, limits=Limits(upper=X))
     check(mixture(missing="em").fit(np.where(X == -0.5, np.nan, X), limits=Limits(upper=X)))
+
+
+def test_selection_takes_limits_and_measurement_errors():
+    X = np.vstack([rows(300), rows(300, seed=1) + 6.0])
+    options = {"random_state": 0, "device": "auto", "tol": 1e-6, "max_iter": 500}
+    limits = Limits(rounded=1.0)
+    found = select(np.round(X), [1, 2], limits=limits, **options)
+    assert found.best_estimator_.n_components == 2
+    one = mixture(2, **{**options, "device": "cpu"}).fit(np.round(X), limits=limits)
+    assert np.array_equal(found.best_estimator_.means_, one.means_)
+    noise = np.random.default_rng(0).uniform(0.0, 1.0, size=X.shape)
+    noisy = X + noise * np.random.default_rng(1).normal(size=X.shape)
+    found = select(noisy, [1, 2], row_noise=noise, **options)
+    one = mixture(2, **{**options, "device": "cpu"}).fit(noisy, noise=noise)
+    assert np.array_equal(found.best_estimator_.means_, one.means_)
+    with pytest.raises(ParameterError, match="does not go with the noise component"):
+        select(noisy, [1, 2], row_noise=noise, noise="auto")
 
 
 def test_invalid_limits_are_refused():
