@@ -60,7 +60,8 @@ impl Measurement {
         if array.get_type().name()? != MEASURED {
             return Ok(None);
         }
-        let (holed, deviations, covariances, views, limits) = array.getattr("measurement")?.extract::<Attribute<'_>>()?;
+        let (holed, deviations, covariances, views, limits) =
+            array.getattr("measurement")?.extract::<Attribute<'_>>()?;
         Ok(Some(Self {
             holed,
             deviations: deviations.map(|all| all.as_array().to_owned()),
