@@ -1,4 +1,4 @@
-//! `--censored`, `--rounded` and `--truncated`: rows known only within limits.
+//! `--censored`, `--rounded`, `--truncated` and `--interval`: rows known only within limits.
 
 use gmm_tests::{Folder, close, numbers};
 
@@ -62,6 +62,32 @@ fn a_fit_finds_what_rounding_and_truncation_hide() {
     let summary = folder.gmm(&format!("{FIT} --truncated x=..0.5")).ok().json();
     check(&folder, 0.25);
     assert_eq!(summary["rules"][0].as_str(), Some("rows truncated to -inf to 0.5 in column 0"));
+}
+
+#[test]
+fn two_columns_are_the_ends_of_intervals_of_which_one_may_be_open() {
+    let folder = Folder::new();
+    // As --censored x=-0.5..: below the limit the lower end is open.
+    let ends = |x: f64| if x <= -0.5 { ",-0.5".to_owned() } else { format!("{x},{x}") };
+    let lines: String = rows().iter().map(|[x, y]| format!("{},{y}\n", ends(*x))).collect();
+    folder.write("rows.csv", format!("x,x_max,y\n{lines}"));
+    let summary = folder.gmm(&format!("{FIT} --interval x=x_max")).ok().json();
+    check(&folder, 0.12);
+    let by_interval = summary["log_likelihood"].as_f64().unwrap();
+    let score = folder.gmm("score m.json rows.csv --interval x=x_max --json").ok().json();
+    assert!((score["log_likelihood"].as_f64().unwrap() - by_interval).abs() < 1e-9 * by_interval.abs());
+    let other = table(|[x, y]| Some([x.max(-0.5), y]));
+    let censored = other.gmm(&format!("{FIT} --censored x=-0.5..")).ok().json();
+    assert!((censored["log_likelihood"].as_f64().unwrap() - by_interval).abs() < 1e-6 * by_interval.abs());
+    folder.write("m.csv", "x,x_max,y\n1,2,0\n,3,1\n4,,0\n,,1\n2,2,3\n");
+    let fit = |text: &str| folder.gmm(&format!("fit m.csv -k 1 -o n.json {text}"));
+    fit("--interval x=x_max").failed(3, &["row 3, column 0 is NaN", "--missing em"]);
+    fit("--interval x=x_max --missing em --reg-covar 1").ok();
+    fit("--interval x=x_max --missing drop").failed(2, &["would leave out rows with an open end"]);
+    fit("--interval x=x_max --rounded x --missing em").failed(2, &["leave --censored and --rounded out"]);
+    fit("--interval x=z").failed(3, &["'z'"]);
+    fit("--interval x").failed(2, &["COLUMN=UPPER"]);
+    fit("--interval x=y --columns x").failed(3, &["row"]);
 }
 
 #[test]

@@ -111,26 +111,29 @@ pub(crate) fn rows_with(
         let (rest, column) = table.split_last(source.memory()).map_err(|problem| in_table(&name, problem))?;
         (table, row_labels) = (rest, Some(column));
     }
+    let has_intervals = source.measured.is_some_and(MeasuredArgs::have_intervals);
     if source.missing == Missing::Drop {
+        if has_intervals {
+            let why = "--missing drop would leave out rows with an open end of --interval: use --missing em";
+            return Err(Failure::Usage(why.to_owned()).into());
+        }
         let n = table.n_rows();
         let dropped = missing::drop_rows(&mut table, &mut later_parts, [&mut row_weights, &mut row_labels])?;
         if dropped > 0 {
             console.tell(&format!("{dropped} of {n} rows have missing values, and were left out"));
         }
     }
-    let deviations = match source.measured {
+    let taken = match source.measured {
         Some(measured) => measured.split(&mut table, &name)?,
         None => None,
     };
     let (names, storage) = (table.names.clone(), table.storage);
     let data = match source.missing {
         Missing::Em => table.into_dataset_with_holes(),
+        _ if has_intervals => table.into_dataset_with_holes(),
         _ => table.into_dataset(),
     };
     let data = data.map_err(|e| placed(e, &name, &parts, names.as_deref(), source.missing))?;
-    if data.has_missing() {
-        console.note(|| holes(&data));
-    }
     let data = match row_weights {
         Some(values) => data.with_weights(values).map_err(|e| {
             let (error, part) = gmm_data::placed(&parts, e);
@@ -140,9 +143,12 @@ pub(crate) fn rows_with(
         None => data,
     };
     let data = match source.measured {
-        Some(measured) => measured.attach(data, (names.as_deref(), deviations), &name)?,
+        Some(measured) => measured.attach(data, (names.as_deref(), taken), &name, source.missing)?,
         None => data,
     };
+    if data.has_missing() {
+        console.note(|| holes(&data));
+    }
     console.note(|| {
         let (n, d) = (data.n_rows(), data.n_features());
         let elapsed = started.elapsed();

@@ -2,9 +2,11 @@
 
 use anyhow::Context;
 use clap::Args;
-use gmm_model::{Dataset, Precision};
+use gmm_model::{DataError, Dataset, Precision};
+use ndarray::Array2;
 
 use crate::exit::Failure;
+use crate::missing::Missing;
 
 /// The options of commands that take rows known only within limits.
 #[derive(Args, Default)]
@@ -21,6 +23,28 @@ pub(crate) struct LimitArgs {
     /// such column. The mixture is that of all rows; densities are those of recorded ones
     #[arg(long, value_name = "COLUMN=LOW..HIGH", value_parser = ColumnRange::new, help_heading = "Limits")]
     truncated: Vec<ColumnRange>,
+    /// A column has the lower end of an interval in each row, and another one, UPPER, its upper end: dose=dose_max. Equal ends
+    /// are an exact value; an empty field is an open end, and two are a missing value. Once for each such column
+    #[arg(long, value_name = "COLUMN=UPPER", value_parser = Interval::new, help_heading = "Limits")]
+    interval: Vec<Interval>,
+}
+
+/// Two columns with the ends of intervals: by name or 0-based index, the first among those that are used.
+#[derive(Clone)]
+struct Interval {
+    column: String,
+    upper: String,
+}
+
+impl Interval {
+    fn new(text: &str) -> Result<Self, String> {
+        match text.rsplit_once('=') {
+            Some((column, upper)) if !column.is_empty() && !upper.is_empty() => {
+                Ok(Self { column: column.to_owned(), upper: upper.to_owned() })
+            }
+            _ => Err("it must be COLUMN=UPPER, two columns".to_owned()),
+        }
+    }
 }
 
 /// A column, by name or 0-based index among those that are used, and a range of its values.
@@ -70,14 +94,27 @@ impl Rounded {
 impl LimitArgs {
     /// Whether one of the options is given.
     pub(crate) const fn are_given(&self) -> bool {
-        !(self.censored.is_empty() && self.rounded.is_empty() && self.truncated.is_empty())
+        !(self.censored.is_empty() && self.rounded.is_empty() && self.truncated.is_empty() && self.interval.is_empty())
     }
 
-    /// The rows with their limits. `names` are those of the columns.
+    /// The columns of the upper ends of intervals.
+    pub(crate) fn columns(&self) -> Vec<String> {
+        self.interval.iter().map(|interval| interval.upper.clone()).collect()
+    }
+
+    /// The rows with their limits. `names` are those of the columns; `ends` are the values of [`columns`](Self::columns), a column
+    /// each.
     ///
     /// # Errors
-    /// Errors if a column does not exist or is given twice in one option, or a row is outside of a truncation.
-    pub(crate) fn attach(&self, data: Dataset, names: Option<&[String]>, place: &str) -> anyhow::Result<Dataset> {
+    /// Errors if a column does not exist or is given twice in one option, a row is outside of a truncation, or nothing is known
+    /// of a value although `missing` values are not taken.
+    pub(crate) fn attach(
+        &self,
+        data: Dataset,
+        (names, ends): (Option<&[String]>, Option<Array2<f64>>),
+        place: &str,
+        missing: Missing,
+    ) -> anyhow::Result<Dataset> {
         if !self.are_given() {
             return Ok(data);
         }
@@ -91,6 +128,10 @@ impl LimitArgs {
             })?;
             if used.contains(&(option, found)) {
                 return Err(Failure::Usage(format!("--{option}: column '{word}' is given twice")));
+            }
+            if option == "interval" && used.iter().any(|(_, other)| *other == found) {
+                let why = "the ends of an interval are all that is known: leave --censored and --rounded out";
+                return Err(Failure::Usage(format!("--interval: column '{word}': {why}")));
             }
             used.push((option, found));
             Ok(found)
@@ -117,6 +158,22 @@ impl LimitArgs {
                 } else if value >= *high {
                     (lower[[row, j]], upper[[row, j]]) = (*high, f64::INFINITY);
                 }
+            }
+        }
+        for (i, interval) in self.interval.iter().enumerate() {
+            let j = column("interval", &interval.column)?;
+            let ends = ends.as_ref().expect("the columns of upper ends are read");
+            upper.column_mut(j).assign(&ends.column(i).mapv(|v| if v.is_nan() { f64::INFINITY } else { v }));
+        }
+        if missing != Missing::Em {
+            let is_unknown = |((_, low), high): ((_, &f64), &f64)| *low == f64::NEG_INFINITY && *high == f64::INFINITY;
+            let mut all = lower.indexed_iter().zip(&upper);
+            if let Some((((row, column), _), _)) = all.find(|one| is_unknown(*one)) {
+                let error = DataError::NotFinite { row, column, value: f64::NAN };
+                return Err(match missing.refused(&error, place) {
+                    Some(failure) => failure.into(),
+                    None => anyhow::Error::new(error).context(place.to_owned()),
+                });
             }
         }
         let weights = data.weights().map(<[f64]>::to_vec);

@@ -14,6 +14,7 @@ use crate::args::{EngineArgs, Words};
 use crate::exit::Failure;
 use crate::input;
 use crate::limits::LimitArgs;
+use crate::missing::Missing;
 
 /// The options of commands that take rows with measurement errors or limits.
 #[derive(Args)]
@@ -53,9 +54,15 @@ impl ErrorArgs {
 }
 
 impl MeasuredArgs {
-    /// The columns of deviations, entries as those of `--columns`.
+    /// The columns of deviations, or those of the upper ends of intervals, entries as those of `--columns`.
     pub(crate) fn columns(&self) -> Vec<String> {
-        self.errors.noise_columns.iter().flat_map(|words| words.0.clone()).collect()
+        let deviations = self.errors.noise_columns.iter().flat_map(|words| words.0.clone());
+        deviations.chain(self.limits.columns()).collect()
+    }
+
+    /// Whether rows have intervals, of which an open end is no number in the table.
+    pub(crate) fn have_intervals(&self) -> bool {
+        !self.limits.columns().is_empty()
     }
 
     /// Whether rows have measurement errors or limits, or are views.
@@ -90,44 +97,48 @@ impl MeasuredArgs {
         )))
     }
 
-    /// Takes the columns of deviations out of a table.
+    /// Takes the columns of deviations or upper ends out of a table.
     ///
     /// # Errors
-    /// [`Failure::BadData`] if a column does not exist, or if there are not as many as others.
+    /// [`Failure::BadData`] if a column does not exist, if there are not as many deviations as others, or if there are both.
     pub(crate) fn split(&self, table: &mut Table, place: &str) -> Result<Option<Array2<f64>>, Failure> {
         let columns = self.columns();
         if columns.is_empty() {
             return Ok(None);
         }
+        if self.errors.are_given() && self.limits.are_given() {
+            return Err(Failure::BadData(format!("{place}: {}", gmm_model::DataError::LimitsAndErrors)));
+        }
         let taken = table.take_columns(&columns).map_err(|error| Failure::BadData(format!("{place}: {error}")))?;
         let (found, d) = (taken.len(), table.n_columns());
-        if found != d {
+        if found != d && !self.have_intervals() {
             let why =
                 "--noise-columns needs one standard deviation for each column of the data; --columns chooses these";
             return Err(Failure::BadData(format!("{place}: {found} noise columns for {d} columns: {why}")));
         }
-        Ok(Some(Array2::from_shape_fn((table.n_rows(), d), |(row, column)| taken[column][row])))
+        Ok(Some(Array2::from_shape_fn((table.n_rows(), found), |(row, column)| taken[column][row])))
     }
 
     /// The rows with their measurement errors or limits, and as views if they are. `names` are those of the columns;
-    /// `deviations` are those of [`split`](Self::split).
+    /// `taken` are the columns of [`split`](Self::split).
     ///
     /// # Errors
     /// Errors if a file cannot be read, has another shape, or a value is invalid.
     pub(crate) fn attach(
         &self,
         data: Dataset,
-        (names, deviations): (Option<&[String]>, Option<Array2<f64>>),
+        (names, taken): (Option<&[String]>, Option<Array2<f64>>),
         place: &str,
+        missing: Missing,
     ) -> anyhow::Result<Dataset> {
         if !self.errors.are_given() {
-            return self.limits.attach(data, names, place);
+            return self.limits.attach(data, (names, taken), place, missing);
         }
         if self.limits.are_given() {
             return Err(gmm_model::DataError::LimitsAndErrors).with_context(|| place.to_owned());
         }
         let (n, m) = data.rows().dim();
-        let (errors, place) = match (&self.errors.noise_covariances, deviations) {
+        let (errors, place) = match (&self.errors.noise_covariances, taken) {
             (Some(path), _) => {
                 let place = input::display(path);
                 (MeasurementErrors::from_covariances(&three(path)?).with_context(|| place.clone())?, place)

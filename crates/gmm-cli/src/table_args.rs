@@ -99,7 +99,7 @@ pub(crate) struct Source<'a> {
     without: Option<&'a str>,
     /// What is done with missing values.
     pub(crate) missing: Missing,
-    /// The measurement errors of the rows, if the command takes them.
+    /// The measurement errors or limits of the rows, if the command takes them.
     pub(crate) measured: Option<&'a MeasuredArgs>,
 }
 
@@ -120,7 +120,8 @@ impl<'a> Source<'a> {
         if let Some(column) = self.without.filter(|_| options.columns.as_ref().is_none_or(only_excludes)) {
             options.columns.get_or_insert_default().push(format!("!{column}"));
         }
-        ReadOptions { missing: self.missing.is_read(), ..options }
+        let has_open_ends = self.measured.is_some_and(MeasuredArgs::have_intervals);
+        ReadOptions { missing: self.missing.is_read() || has_open_ends, ..options }
     }
 
     /// The same rows, of a command with the option `--missing`.

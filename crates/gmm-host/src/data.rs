@@ -106,6 +106,11 @@ impl<'a> Data<'a> {
         }
     }
 
+    /// Whether the rows are known only with measurement errors or within limits.
+    pub fn is_indirect(self) -> bool {
+        self.limits().is_some() || self.measurement_errors().is_some()
+    }
+
     /// Errors if the rows are known only with measurement errors or within limits, for something that needs exact rows.
     ///
     /// # Errors

@@ -242,7 +242,8 @@ fn fit_data(
     // If all rows are labelled, they are on the engine for what all rows decide, such as the prior.
     let unlabelled = unlabelled.flatten();
     let data = unlabelled.as_ref().map_or(present, Data::Host);
-    let asked = options.precision.unwrap_or(data.precision());
+    // Passes over rows known only indirectly are made in f64, whatever was asked for.
+    let asked = if data.is_indirect() { Precision::F64 } else { options.precision.unwrap_or(data.precision()) };
     shift::check_weights(data, asked)?;
     let sample = Sample::of(data)?;
     let at = sample.shift();

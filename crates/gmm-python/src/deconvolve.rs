@@ -1,10 +1,10 @@
-//! Rows with measurement errors: the errors that an array carries, and the true rows.
+//! Rows known only indirectly: the measurement errors or limits that an array carries, and the true rows.
 
 use gmm_host::{Data, Error, TrueRowMoments, Work, true_rows};
 use gmm_model::Dataset;
 use gmm_model::deconvolution::MeasurementErrors;
 use ndarray::{Array2, Array3};
-use numpy::{IntoPyArray, PyArray2, PyArray3, PyReadonlyArray2, PyReadonlyArray3};
+use numpy::{IntoPyArray, PyArray2, PyArray3, PyReadonlyArray1, PyReadonlyArray2, PyReadonlyArray3};
 use pyo3::prelude::*;
 
 use crate::engines;
@@ -14,7 +14,7 @@ use crate::parameters::Parameters;
 use crate::rows::Rows;
 use crate::supervise::supervise;
 
-/// The class of arrays with measurement errors (`gmm_rs._measured`).
+/// The class of arrays of rows known only indirectly (`gmm_rs._measured`).
 const MEASURED: &str = "Measured";
 
 /// What the attribute `measurement` of such an array holds, as its Python class documents it.
@@ -23,9 +23,13 @@ type Attribute<'py> = (
     Option<PyReadonlyArray2<'py, f64>>,
     Option<PyReadonlyArray3<'py, f64>>,
     Option<(PyReadonlyArray2<'py, f64>, PyReadonlyArray3<'py, f64>)>,
+    Option<(PyReadonlyArray2<'py, f64>, PyReadonlyArray2<'py, f64>, Option<Ends<'py>>)>,
 );
 
-/// Unchecked measurement errors of rows.
+/// Lower and upper ends of a box, `(d,)` each.
+type Ends<'py> = (PyReadonlyArray1<'py, f64>, PyReadonlyArray1<'py, f64>);
+
+/// Unchecked measurement errors or limits of rows.
 pub(crate) struct Measurement {
     /// Whether NaN is a missing value.
     pub(crate) holed: bool,
@@ -35,6 +39,16 @@ pub(crate) struct Measurement {
     covariances: Option<Array3<f64>>,
     /// Measured values, `(n, m)`, and projections, `(n, m, d)`, if the rows are views.
     views: Option<(Array2<f64>, Array3<f64>)>,
+    limits: Option<Ranges>,
+}
+
+/// Unchecked limits of rows.
+struct Ranges {
+    /// `(n, d)` each.
+    lower: Array2<f64>,
+    upper: Array2<f64>,
+    /// Lower and upper ends of the box outside of which no row was recorded, `(d,)` each.
+    truncation: Option<(Vec<f64>, Vec<f64>)>,
 }
 
 impl Measurement {
@@ -46,21 +60,37 @@ impl Measurement {
         if array.get_type().name()? != MEASURED {
             return Ok(None);
         }
-        let (holed, deviations, covariances, views) = array.getattr("measurement")?.extract::<Attribute<'_>>()?;
+        let (holed, deviations, covariances, views, limits) =
+            array.getattr("measurement")?.extract::<Attribute<'_>>()?;
         Ok(Some(Self {
             holed,
             deviations: deviations.map(|all| all.as_array().to_owned()),
             covariances: covariances.map(|all| all.as_array().to_owned()),
             views: views
                 .map(|(measured, projections)| (measured.as_array().to_owned(), projections.as_array().to_owned())),
+            limits: limits.map(|(lower, upper, truncation)| Ranges {
+                lower: lower.as_array().to_owned(),
+                upper: upper.as_array().to_owned(),
+                truncation: truncation.map(|(low, high)| (low.as_array().to_vec(), high.as_array().to_vec())),
+            }),
         }))
     }
 
-    /// The rows with their errors, or the views.
+    /// The rows with their errors or limits, or the views.
     ///
     /// # Errors
     /// [`Error::Data`].
     pub(crate) fn attach(self, data: Dataset) -> Result<Dataset, Error> {
+        if let Some(Ranges { lower, upper, truncation }) = self.limits {
+            if !self.holed {
+                data.check_finite()?;
+            }
+            let data = Dataset::with_censoring(lower, upper)?;
+            return Ok(match truncation {
+                Some((low, high)) => data.with_truncation(low, high)?,
+                None => data,
+            });
+        }
         let errors = match (&self.covariances, self.deviations) {
             (Some(all), _) => MeasurementErrors::from_covariances(all)?,
             (None, Some(all)) => MeasurementErrors::from_deviations(all)?,

@@ -140,13 +140,14 @@ impl Sums {
         }
     }
 
-    /// Adds the rows of component `c` that are expected outside of a region, of `times` those expected anywhere. `work` has the
-    /// region's moments.
-    fn add_outside(&mut self, of: &Ordered<'_>, work: &Work, c: usize, times: f64) {
+    /// Adds `times` rows of component `c`, less the share `exp(log_excess)` times the region's probability, which have its
+    /// moments. `work` has the region's moments.
+    fn add_outside(&mut self, of: &Ordered<'_>, work: &Work, c: usize, times: f64, log_excess: f64) {
         let (d, limited) = (of.pattern.order.len(), of.pattern.limited);
         let region = &work.regions[limited][c];
-        let p = libm::exp(region.log_probability);
-        self.weight[c] += times * -libm::expm1(region.log_probability);
+        let log_inside = region.log_probability + log_excess;
+        let p = libm::exp(log_inside);
+        self.weight[c] += times * -libm::expm1(log_inside);
         for i in 0..limited {
             self.first[c * d + i] -= times * p * region.mean[i];
             for j in if of.is_diagonal { i } else { 0 }..=i {
@@ -256,13 +257,19 @@ pub(super) fn statistics(
 }
 
 /// Adds the rows that truncation is expected to have kept from being recorded, and conditions the likelihood on it.
+///
+/// For each of the recorded rows, `1/P(T)` are expected in all. That is a number without bound, and more than convergence needs:
+/// with `m` of them, and as many fewer in the region as make the difference, the gradient of the likelihood and so the fixed points
+/// are the same, and the steps of EM are longer. See [`TruncationTerms::sufficient`].
 fn add_unrecorded(of: &Parameters<'_>, out: &mut Statistics) -> Result<(), Error> {
-    let Some(box_terms) = TruncationTerms::new(of)? else { return Ok(()) };
-    let TruncationTerms { ordered, work, log_probability } = &box_terms;
+    let Some(terms) = TruncationTerms::new(of)? else { return Ok(()) };
+    let TruncationTerms { ordered, work, log_probability } = &terms;
     let (k, d) = of.mixture.means().dim();
     let mut sums = Sums::new(k, d);
+    let log_times = (-log_probability).min(libm::log(terms.sufficient(of.mixture)));
+    let log_excess = -log_probability - log_times;
     for (c, weight) in of.mixture.weights().iter().enumerate() {
-        sums.add_outside(ordered, work, c, out.total_weight * weight * libm::exp(-log_probability));
+        sums.add_outside(ordered, work, c, out.total_weight * weight * libm::exp(log_times), log_excess);
     }
     sums.flush(ordered, out);
     out.log_likelihood -= out.total_weight * log_probability;
@@ -290,6 +297,34 @@ impl<'a> TruncationTerms<'a> {
         let weights = of.mixture.weights().to_vec();
         let log_probability = work.row(&ordered, ArrayView1::from(lower), ArrayView1::from(upper), &weights);
         Ok(Some(Self { ordered, work, log_probability }))
+    }
+
+    /// A number of rows for each recorded one with which a step of EM does not lower the likelihood.
+    ///
+    /// A component and its normal vector are an exponential family. With `m` rows a step of EM is one of mirror descent on
+    /// `ln P(T)`, which does not fall short of its promise while `m` times the covariance of the sufficient statistics `s`
+    /// exceeds that in the box (relative smoothness). The largest ratio of `Var(v·s | T)` to `Var(v·s)` is
+    ///
+    /// ```text
+    /// at most Σ_c P_c/P (v_c + 2 (1 − r_c) (1 + d/2 + 3/2 q_c²)),  q_c = E_c(|z|² | T),  r_c = π_c P_c / P
+    /// ```
+    ///
+    /// The first term is the variance within a component: by Poincaré's inequality, whose constant for a normal distribution in a convex
+    /// set is at most 1, `v_c = max(2, 4 q_c)`, and 4 for one column. The second is that between components, bounded by the
+    /// squares of polynomials of degree 2 and variance 1, with a normal vector's `E|z|⁴ ≤ 3 (E|z|²)²`. Twice this bound leaves room for
+    /// the change of the parameters in a step.
+    fn sufficient(&self, mixture: &Mixture) -> f64 {
+        let (d, limited) = (mixture.n_features(), self.ordered.pattern.limited);
+        let free = (d - limited) as f64;
+        let of = |(c, weight): (usize, &f64)| {
+            let square = &self.work.regions[limited][c].square;
+            let q = free + (0..limited).map(|i| square[packed_index(i, i)]).sum::<f64>();
+            let within = if d == 1 { 4.0 } else { (4.0 * q).max(2.0) };
+            let r = self.work.r[c];
+            let between = 2.0 * (1.0 - r) * (1.0 + 0.5 * d as f64 + 1.5 * q * q);
+            if r > 0.0 { r / weight * (within + between) } else { 0.0 }
+        };
+        2.0 * mixture.weights().iter().enumerate().map(of).sum::<f64>()
     }
 }
 

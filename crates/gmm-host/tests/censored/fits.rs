@@ -2,7 +2,7 @@
 
 use gmm_host::{Error, Fit, FitOptions, FitRule, Init, ReferenceEngine, fit, true_rows};
 use gmm_model::censoring::IntervalMoments;
-use gmm_model::{DataError, Matrix};
+use gmm_model::{Covariances, DataError, Matrix};
 
 use super::*;
 
@@ -120,6 +120,56 @@ fn rounded_values_do_not_widen_the_fit() {
         assert!((deviation.powi(2) - truth).abs() < 0.03, "{step}: {} {truth}", deviation.powi(2));
         assert!(plain - deviation.powi(2) > 0.8 * step * step / 12.0, "{step}");
     }
+}
+
+/// Rows within a box of truncation, and a mixture that may be far from the box.
+fn far_from_the_box(seed: u64) -> (Dataset, Mixture) {
+    let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+    let kind = CovarianceType::ALL[seed as usize % 4];
+    let (k, d) = (1 + (seed as usize / 4) % 3, 1 + (seed as usize / 12) % 2);
+    let mut row = || (0..d).map(|_| 3.0 * common::uniform(rng).powi(2)).collect::<Vec<_>>();
+    let rows = Array2::from_shape_vec((80, d), (0..80).flat_map(|_| row()).collect()).unwrap();
+    let data = Dataset::new(rows).unwrap().with_truncation(vec![0.0; d], vec![3.0; d]).unwrap();
+    let away = [0.0, 2.0, 5.0, 15.0, 50.0][seed as usize % 5];
+    let near = mixture(kind, k, d, seed);
+    let means = near.means().mapv(|m| m + away);
+    (data, Mixture::new(near.weights().to_owned(), means, near.covariances().clone()).unwrap())
+}
+
+#[test]
+fn components_far_from_the_box_approach_it_and_the_likelihood_never_falls() {
+    for seed in 0..240 {
+        let (data, start) = far_from_the_box(seed);
+        let options = FitOptions {
+            init: Init::Given(Box::new(start.clone())),
+            max_iter: 100,
+            reg_covar: 1e-9,
+            ..long(start.n_components(), start.covariance_type())
+        };
+        let found = fit(&cpu(), &data, &options).unwrap();
+        for pair in found.summary.trace.windows(2) {
+            assert!(pair[1] >= pair[0] - 1e-9 * (1.0 + pair[0].abs()), "{seed}: {pair:?} {start:?}");
+        }
+    }
+    // 45 standard deviations away, where 1/P(T) overflows.
+    let inside: Vec<f64> = normals(600, 1, 1).iter().map(|v| 0.7 * v).filter(|v| v.abs() < 1.0).collect();
+    let rows = Dataset::new(Array2::from_shape_vec((inside.len(), 1), inside).unwrap()).unwrap();
+    let data = rows.with_truncation(vec![-1.0], vec![1.0]).unwrap();
+    let start = Covariances::Diag(ndarray::array![[1.0]]);
+    let start = Mixture::new(ndarray::array![1.0], ndarray::array![[45.0]], start).unwrap();
+    let options = FitOptions { init: Init::Given(Box::new(start)), max_iter: 4000, ..long(1, CovarianceType::Diag) };
+    let found = fit(&cpu(), &data, &options).unwrap();
+    // It comes as near as a component so wide that the rows are uniform, from where EM is slow.
+    let trace = &found.summary.trace;
+    assert!(trace[0] < -30.0 && found.summary.mean_log_likelihood > -2f64.ln() - 1e-3, "{:?}", found.summary);
+}
+
+#[test]
+fn the_record_has_the_precision_of_the_passes() {
+    let rows = rounded(&normals(50, 1, 1), 0.5);
+    let options = FitOptions { precision: Some(gmm_model::Precision::F32), ..long(1, CovarianceType::Full) };
+    let found = fit(&cpu(), &rows, &options).unwrap();
+    assert_eq!((found.summary.precision.as_str(), found.storage.precision), ("f64", gmm_model::Precision::F64));
 }
 
 #[test]

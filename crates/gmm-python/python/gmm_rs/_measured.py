@@ -1,38 +1,46 @@
-"""Rows with measurement errors, and linear views of rows: the arrays that carry them, and the methods of estimators."""
+"""Rows known only indirectly: with measurement errors, as linear views or within limits. Their arrays, and the methods."""
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _core, _gpu, _inputs, _numbers, _rules
+from gmm_rs import _bridge, _core, _gpu, _inputs, _limits, _numbers, _rules
 from gmm_rs._place import place
 from gmm_rs.exceptions import ParameterError
 
 
 class Measured(np.ndarray):
-    """Rows with measurement errors; `gmm_rs._core` knows the class by its name.
+    """Rows known only indirectly; `gmm_rs._core` knows the class by its name.
 
-    `measurement` is (whether NaN is a missing value, deviations (n, m) or None, covariances (n, m, m) or None, and
-    (measured values (n, m), projections (n, m, d)) or None).
+    `measurement` is (whether NaN is a missing value, deviations (n, m) or None, covariances (n, m, m) or None,
+    (measured values (n, m), projections (n, m, d)) or None, and (lower (n, d), upper (n, d), None or the ends of the
+    truncation (d,)) or None).
     """
 
     def __array_finalize__(self, obj):
         self.measurement = getattr(obj, "measurement", None)
 
 
-def rows(model, X, noise, projection, *, reset, **checks):
-    """The validated rows of `X` as :func:`gmm_rs._inputs.rows` has them, with their measurement errors, if any."""
-    if noise is None and projection is None:
+def rows(model, X, noise, projection, limits, *, reset, **checks):
+    """The validated rows of `X` as :func:`gmm_rs._inputs.rows` has them, with what makes them indirect, if anything."""
+    if noise is None and projection is None and limits is None:
         return _inputs.rows(model, X, reset=reset, **checks)
+    what = "noise and projection" if limits is None else "limits"
+    if limits is not None and not (noise is None and projection is None):
+        raise ParameterError("limits cannot be used with noise or projection")
     if model.device not in ("auto", "cpu", "reference"):
-        raise ParameterError(f"noise and projection are for the CPU: device is {model.device!r}")
+        raise ParameterError(f"{what} are for the CPU: device is {model.device!r}")
     if model.missing == "drop":
-        raise ParameterError("missing='drop' does not take noise or projection: use missing='em', or drop rows before")
+        either = what.replace("and", "or")
+        raise ParameterError(f"missing='drop' does not take {either}: use missing='em', or drop rows before")
     if getattr(model, "noise", None) is not None or hasattr(model, "noise_weight_"):
-        raise ParameterError("the noise of measurements does not go with the noise component of the mixture")
-    views, holed = None, model.missing == "em"
+        what = "the noise of measurements does" if limits is None else "limits do"
+        raise ParameterError(f"{what} not go with the noise component of the mixture")
+    views, holed, ends = None, model.missing == "em", None
     if projection is None:
         found = np.asarray(_on_host(_inputs.rows(model, X, reset=reset, by_name=not reset, **checks)))
         n, m = found.shape
+        if limits is not None:
+            found, ends = _limits.of_rows(limits, found)
     else:
         least = checks.get("ensure_min_samples", 1)
         measured = np.asarray(_inputs.array(X, place(model), ensure_min_samples=least), dtype=np.float64, order="C")
@@ -41,7 +49,7 @@ def rows(model, X, noise, projection, *, reset, **checks):
         found = _points(model, *views, reset)
     deviations, covariances = _errors(noise, n, m)
     found = found.view(Measured)
-    found.measurement = (holed, deviations, covariances, views)
+    found.measurement = (holed, deviations, covariances, views, ends)
     return found
 
 
@@ -83,23 +91,23 @@ def _numbers_of(given, name, dimensions):
 
 def _on_host(found):
     if isinstance(found, _gpu.OnGpu):
-        raise ParameterError("noise takes rows in host memory: the rows are on a GPU")
+        raise ParameterError("noise and limits take rows in host memory: the rows are on a GPU")
     return found
 
 
-def rows_and_log_likelihood(model, X, noise, projection):
+def rows_and_log_likelihood(model, X, noise, projection, limits):
     """The number of rows, and their total log density."""
-    if noise is None and projection is None:
+    if noise is None and projection is None and limits is None:
         return _bridge.rows_and_log_likelihood(model, X)
     check_is_fitted(model)
-    found = rows(model, X, noise, projection, reset=False)
+    found = rows(model, X, noise, projection, limits, reset=False)
     return len(found), _bridge.score(model, found) * len(found)
 
 
 class MeasuredMixture:
-    """Predictions for rows with measurement errors."""
+    """Predictions for rows known only indirectly."""
 
-    def predict(self, X, *, noise=None, projection=None):
+    def predict(self, X, *, noise=None, projection=None, limits=None):
         """Predict the component of each row.
 
         Parameters
@@ -113,15 +121,18 @@ class MeasuredMixture:
         projection : array-like of shape (n, m, d), default=None
             Projections of the rows, as for :meth:`fit`.
 
+        limits : Limits, default=None
+            Limits of the values, as for :meth:`fit`.
+
         Returns
         -------
         labels : ndarray of shape (n,)
             Most probable component of each row, the first one if several are equally probable; -1 for the noise of a
             :class:`GaussianMixture` with `noise`.
         """
-        return self._predicted(X, noise, projection, "labels")
+        return self._predicted(X, (noise, projection, limits), "labels")
 
-    def predict_proba(self, X, *, noise=None, projection=None):
+    def predict_proba(self, X, *, noise=None, projection=None, limits=None):
         """Evaluate the probability (responsibility) of each component for each row.
 
         Parameters
@@ -135,15 +146,18 @@ class MeasuredMixture:
         projection : array-like of shape (n, m, d), default=None
             Projections of the rows, as for :meth:`fit`.
 
+        limits : Limits, default=None
+            Limits of the values, as for :meth:`fit`.
+
         Returns
         -------
         resp : ndarray of shape (n, k)
             Probability of each component for each row. Each row sums to 1. A :class:`GaussianMixture` with `noise` has a
             further column, the last, for the noise.
         """
-        return self._predicted(X, noise, projection, "responsibilities")
+        return self._predicted(X, (noise, projection, limits), "responsibilities")
 
-    def score_samples(self, X, *, noise=None, projection=None):
+    def score_samples(self, X, *, noise=None, projection=None, limits=None):
         """Compute the log density of each row.
 
         Parameters
@@ -157,14 +171,17 @@ class MeasuredMixture:
         projection : array-like of shape (n, m, d), default=None
             Projections of the rows, as for :meth:`fit`.
 
+        limits : Limits, default=None
+            Limits of the values, as for :meth:`fit`.
+
         Returns
         -------
         log_prob : ndarray of shape (n,)
             Log density of each row; ``-inf`` if the density of every component underflows.
         """
-        return self._predicted(X, noise, projection, "log_densities")
+        return self._predicted(X, (noise, projection, limits), "log_densities")
 
-    def score(self, X, y=None, sample_weight=None, *, noise=None, projection=None):
+    def score(self, X, y=None, sample_weight=None, *, noise=None, projection=None, limits=None):
         """Compute the mean log density of the rows.
 
         Parameters
@@ -184,15 +201,18 @@ class MeasuredMixture:
         projection : array-like of shape (n, m, d), default=None
             Projections of the rows, as for :meth:`fit`.
 
+        limits : Limits, default=None
+            Limits of the values, as for :meth:`fit`.
+
         Returns
         -------
         log_likelihood : float
             Mean log density.
         """
-        if noise is None and projection is None:
+        if noise is None and projection is None and limits is None:
             return self._mean_log_density(X, sample_weight)
         check_is_fitted(self)
-        found = rows(self, X, noise, projection, reset=False)
+        found = rows(self, X, noise, projection, limits, reset=False)
         return _bridge.score(self, found, _inputs.weights(sample_weight, found))
 
     def deconvolve(self, X, noise, projection=None, *, return_cov=False):
@@ -222,12 +242,12 @@ class MeasuredMixture:
         """
         check_is_fitted(self)
         _rules.refuse_noise(self, "which is not used here")
-        found = _inputs.contiguous(rows(self, X, noise, projection, reset=False))
+        found = _inputs.contiguous(rows(self, X, noise, projection, None, reset=False))
         means, covariances = _core.deconvolve(found, _bridge.parameters(self), place(self, found))
         return (means, covariances) if return_cov else means
 
-    def _predicted(self, X, noise, projection, what):
-        if noise is None and projection is None:
+    def _predicted(self, X, indirect, what):
+        if all(given is None for given in indirect):
             return self._evaluated(X, what)[0]
         check_is_fitted(self)
-        return _bridge.predicted(self, X, rows(self, X, noise, projection, reset=False), what)
+        return _bridge.predicted(self, X, rows(self, X, *indirect, reset=False), what)

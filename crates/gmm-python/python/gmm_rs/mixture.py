@@ -10,9 +10,10 @@ from gmm_rs import _bridge, _inputs, _measured, _missing
 from gmm_rs._base import Mixture
 from gmm_rs._bayesian import BayesianGaussianMixture
 from gmm_rs._beyond_sklearn import BeyondSklearn
+from gmm_rs._limits import Limits
 from gmm_rs.exceptions import ParameterError
 
-__all__ = ["BayesianGaussianMixture", "GaussianMixture"]
+__all__ = ["BayesianGaussianMixture", "GaussianMixture", "Limits"]
 
 
 class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
@@ -316,7 +317,7 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         return tags
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None, *, noise=None, projection=None):
+    def fit(self, X, y=None, sample_weight=None, *, noise=None, projection=None, limits=None):
         """Estimate model parameters with the EM algorithm.
 
         Parameters
@@ -341,6 +342,11 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
             Projections ``R`` of the rows: `X`, of shape (n, m), then holds ``R @ v`` of true rows ``v`` of `d` values, and
             `noise` is that of the m values; None is exact.
 
+        limits : Limits, default=None
+            Values that are censored or rounded, and truncation of the rows (:class:`Limits`). The fit then finds the
+            mixture of the true rows by EM (Lee and Scott 2012), on the CPU. With ``missing='em'`` values may be missing
+            too. Not with `noise` and `projection`.
+
         Returns
         -------
         self : object
@@ -352,7 +358,7 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
             If data or parameters are invalid (the message names row and column, or component), or if a covariance is
             singular (the message names component and column). All exception classes are in :mod:`gmm_rs.exceptions`.
         """
-        self._fit(X, y, sample_weight, noise, projection)
+        self._fit(X, y, sample_weight, noise, projection, limits)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
@@ -390,7 +396,7 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit_predict(self, X, y=None, sample_weight=None, *, noise=None, projection=None):
+    def fit_predict(self, X, y=None, sample_weight=None, *, noise=None, projection=None, limits=None):
         """Fit the model and predict the component of each row.
 
         Parameters
@@ -410,19 +416,22 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         projection : array-like of shape (n, m, d), default=None
             Projections of the rows, as for :meth:`fit`.
 
+        limits : Limits, default=None
+            Limits of the values, as for :meth:`fit`.
+
         Returns
         -------
         labels : ndarray of shape (n,)
             Most probable component of each row.
         """
-        rows, left_out = self._fit(X, y, sample_weight, noise, projection)
+        rows, left_out = self._fit(X, y, sample_weight, noise, projection, limits)
         if left_out:
             raise ParameterError("missing='drop' left rows out of the fit, so they have no label: use missing='em'")
         return _inputs.like(X, _bridge.labels(self, rows))
 
-    def _fit(self, X, y, sample_weight, noise=None, projection=None):
+    def _fit(self, X, y, sample_weight, noise=None, projection=None, limits=None):
         with _missing.named(self):
-            rows = _measured.rows(self, X, noise, projection, reset=True, ensure_min_samples=2)
+            rows = _measured.rows(self, X, noise, projection, limits, reset=True, ensure_min_samples=2)
             weights, labels = _inputs.weights(sample_weight, rows), _bridge.labels_of(self, y, rows.shape[0])
             n = len(rows)
             if self.missing == "drop":
@@ -431,7 +440,7 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         _bridge.as_given(self, X)
         return rows, n - len(rows)
 
-    def bic(self, X, *, noise=None, projection=None):
+    def bic(self, X, *, noise=None, projection=None, limits=None):
         """Compute the Bayesian information criterion (BIC) on `X`; lower is better.
 
         Parameters
@@ -445,14 +454,17 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         projection : array-like of shape (n, m, d), default=None
             Projections of the rows, as for :meth:`fit`.
 
+        limits : Limits, default=None
+            Limits of the values, as for :meth:`fit`.
+
         Returns
         -------
         bic : float
         """
-        n, log_likelihood = _measured.rows_and_log_likelihood(self, X, noise, projection)
+        n, log_likelihood = _measured.rows_and_log_likelihood(self, X, noise, projection, limits)
         return -2 * log_likelihood + self._n_parameters() * math.log(n)
 
-    def aic(self, X, *, noise=None, projection=None):
+    def aic(self, X, *, noise=None, projection=None, limits=None):
         """Compute the Akaike information criterion (AIC) on `X`; lower is better.
 
         Parameters
@@ -466,11 +478,14 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         projection : array-like of shape (n, m, d), default=None
             Projections of the rows, as for :meth:`fit`.
 
+        limits : Limits, default=None
+            Limits of the values, as for :meth:`fit`.
+
         Returns
         -------
         aic : float
         """
-        _, log_likelihood = _measured.rows_and_log_likelihood(self, X, noise, projection)
+        _, log_likelihood = _measured.rows_and_log_likelihood(self, X, noise, projection, limits)
         return -2 * log_likelihood + 2 * self._n_parameters()
 
     def _n_parameters(self):

@@ -10,9 +10,26 @@ from sklearn.mixture import GaussianMixture as _Original
 from gmm_rs._bayesian import BayesianGaussianMixture
 from gmm_rs._core import _Kind, _Precision, _Table
 
-__all__ = ["BayesianGaussianMixture", "GaussianMixture"]
+__all__ = ["BayesianGaussianMixture", "GaussianMixture", "Limits"]
 
 _Float = NDArray[np.float32] | NDArray[np.float64]
+
+_Ends = tuple[ArrayLike | None, ArrayLike | None]
+
+class Limits:
+    censored: _Ends | None
+    rounded: ArrayLike | None
+    truncated: _Ends | None
+    upper: ArrayLike | None
+
+    def __init__(
+        self,
+        *,
+        censored: _Ends | None = None,
+        rounded: ArrayLike | None = None,
+        truncated: _Ends | None = None,
+        upper: ArrayLike | None = None,
+    ) -> None: ...
 
 class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
     n_components: int
@@ -109,6 +126,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         *,
         noise: ArrayLike | None = None,
         projection: ArrayLike | None = None,
+        limits: Limits | None = None,
     ) -> Self: ...
     def partial_fit(self, X: ArrayLike | _Table, y: object = None, sample_weight: ArrayLike | None = None) -> Self: ...
     def fit_predict(
@@ -119,15 +137,31 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         *,
         noise: ArrayLike | None = None,
         projection: ArrayLike | None = None,
+        limits: Limits | None = None,
     ) -> NDArray[np.int64]: ...
     def predict(
-        self, X: ArrayLike | _Table, *, noise: ArrayLike | None = None, projection: ArrayLike | None = None
+        self,
+        X: ArrayLike | _Table,
+        *,
+        noise: ArrayLike | None = None,
+        projection: ArrayLike | None = None,
+        limits: Limits | None = None,
     ) -> NDArray[np.int64]: ...
     def predict_proba(
-        self, X: ArrayLike | _Table, *, noise: ArrayLike | None = None, projection: ArrayLike | None = None
+        self,
+        X: ArrayLike | _Table,
+        *,
+        noise: ArrayLike | None = None,
+        projection: ArrayLike | None = None,
+        limits: Limits | None = None,
     ) -> _Float: ...
     def score_samples(
-        self, X: ArrayLike | _Table, *, noise: ArrayLike | None = None, projection: ArrayLike | None = None
+        self,
+        X: ArrayLike | _Table,
+        *,
+        noise: ArrayLike | None = None,
+        projection: ArrayLike | None = None,
+        limits: Limits | None = None,
     ) -> _Float: ...
     def score(
         self,
@@ -137,6 +171,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         *,
         noise: ArrayLike | None = None,
         projection: ArrayLike | None = None,
+        limits: Limits | None = None,
     ) -> float: ...
     @overload
     def deconvolve(
@@ -158,26 +193,48 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]: ...
     def sample(self, n_samples: int = 1) -> tuple[NDArray[np.float64], NDArray[np.int64]]: ...
     def bic(
-        self, X: ArrayLike | _Table, *, noise: ArrayLike | None = None, projection: ArrayLike | None = None
+        self,
+        X: ArrayLike | _Table,
+        *,
+        noise: ArrayLike | None = None,
+        projection: ArrayLike | None = None,
+        limits: Limits | None = None,
     ) -> float: ...
     def aic(
-        self, X: ArrayLike | _Table, *, noise: ArrayLike | None = None, projection: ArrayLike | None = None
+        self,
+        X: ArrayLike | _Table,
+        *,
+        noise: ArrayLike | None = None,
+        projection: ArrayLike | None = None,
+        limits: Limits | None = None,
     ) -> float: ...
     def set_fit_request(
         self,
         *,
+        limits: bool | str | None = ...,
         noise: bool | str | None = ...,
         projection: bool | str | None = ...,
         sample_weight: bool | str | None = ...,
     ) -> Self: ...
-    def set_predict_request(self, *, noise: bool | str | None = ..., projection: bool | str | None = ...) -> Self: ...
+    def set_predict_request(
+        self,
+        *,
+        limits: bool | str | None = ...,
+        noise: bool | str | None = ...,
+        projection: bool | str | None = ...,
+    ) -> Self: ...
     def set_predict_proba_request(
-        self, *, noise: bool | str | None = ..., projection: bool | str | None = ...
+        self,
+        *,
+        limits: bool | str | None = ...,
+        noise: bool | str | None = ...,
+        projection: bool | str | None = ...,
     ) -> Self: ...
     def set_partial_fit_request(self, *, sample_weight: bool | str | None = ...) -> Self: ...
     def set_score_request(
         self,
         *,
+        limits: bool | str | None = ...,
         noise: bool | str | None = ...,
         projection: bool | str | None = ...,
         sample_weight: bool | str | None = ...,

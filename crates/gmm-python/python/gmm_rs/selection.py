@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from gmm_rs import _bridge, _core, _fitted, _inputs, _missing, _rules
+from gmm_rs import _bridge, _core, _fitted, _inputs, _measured, _missing, _rules
 from gmm_rs._given import index
 from gmm_rs._place import place
 from gmm_rs.exceptions import DataWarning, ParameterError
@@ -52,6 +52,9 @@ def select(
     noise=None,
     noise_volume=None,
     missing="error",
+    row_noise=None,
+    projection=None,
+    limits=None,
 ):
     """Fit every combination of number of components and covariance type, and select the best by a criterion.
 
@@ -123,6 +126,14 @@ def select(
 
     missing : {'error', 'em', 'drop'}, default='error'
 
+    row_noise : array-like of shape (n, d) or (n, d, d), default=None
+        Measurement errors of the rows. This and the following are `noise`, `projection` and `limits` of
+        :meth:`GaussianMixture.fit <gmm_rs.mixture.GaussianMixture.fit>`.
+
+    projection : array-like of shape (n, m, d), default=None
+
+    limits : Limits, default=None
+
     Returns
     -------
     selection : Selection
@@ -171,7 +182,7 @@ def select(
         missing=missing,
     )
     model._validate_params()
-    rows = _inputs.rows(model, X, reset=True, ensure_min_samples=2)
+    rows = _measured.rows(model, X, row_noise, projection, limits, reset=True, ensure_min_samples=2)
     options = {
         "n_components": components[0],
         "covariance_type": kinds[0],

@@ -5,7 +5,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from gmm_rs._core import _Float, _Kind, _Precision, _Table as _Arrow
-from gmm_rs.mixture import GaussianMixture
+from gmm_rs.mixture import GaussianMixture, Limits
 
 __all__ = ["Selection", "Start", "Test", "select"]
 
@@ -51,6 +51,9 @@ def select(
     noise: Literal["auto"] | float | ArrayLike | None = None,
     noise_volume: float | None = None,
     missing: Literal["error", "em", "drop"] = "error",
+    row_noise: ArrayLike | None = None,
+    projection: ArrayLike | None = None,
+    limits: Limits | None = None,
 ) -> Selection: ...
 
 class Test(NamedTuple):
