@@ -112,9 +112,7 @@ pub(crate) fn run(args: &AdaptArgs, console: &Console) -> anyhow::Result<()> {
         (None, Some(relevance)) => {
             Adapted::Means(adapted_means_of_many(opened.engine.as_ref(), background, &utterances, relevance)?)
         }
-        (None, None) => {
-            Adapted::Mixtures(adapt_many(opened.engine.as_ref(), background, &utterances, &options)?)
-        }
+        (None, None) => Adapted::Mixtures(adapt_many(opened.engine.as_ref(), background, &utterances, &options)?),
     };
     console.note(|| format!("adapted to {} speakers in {:.1?}", rows.len(), started.elapsed()));
     if let Some(path) = &args.supervectors {

@@ -163,9 +163,7 @@ pub fn adapted_means_top(
     top: usize,
     relevance: f64,
 ) -> Result<Array3<f64>, Error> {
-    means_of_each(background, utterances, relevance, |map| {
-        top_statistics(engine, background, utterances, top, map)
-    })
+    means_of_each(background, utterances, relevance, |map| top_statistics(engine, background, utterances, top, map))
 }
 
 /// The adapted means of each utterance, `(s, k, d)`: supervectors, one per row.

@@ -297,7 +297,8 @@ impl Engine for CudaEngine {
         }
         check_features(dim.1, shift.len())?;
         let reach = Reach::about(shift);
-        let rows = self.load_data(data, precision, shift, LoadOptions { to_move: true, reach: Some(&reach), tiles: None })?;
+        let rows =
+            self.load_data(data, precision, shift, LoadOptions { to_move: true, reach: Some(&reach), tiles: None })?;
         Ok(Some((rows, reach.found())))
     }
 }

@@ -67,7 +67,12 @@ pub(crate) fn pass_parts<T: Number>(
     let wave = rows.gpu.limits.multiprocessors as usize * TILE_ROWS as usize;
     let more = (wave / longest.max(1)).clamp(1, LANES).min(parts.len()) - 1;
     let mut others: Vec<Loop> = (0..more).map(|_| Loop::empty()).collect();
-    match on_path(std::iter::once(em).chain(&mut others), rows, &plan, mixture, parts, each) {
+    let done = on_path(std::iter::once(em).chain(&mut others), rows, &plan, mixture, parts, each);
+    if done.is_err() {
+        // The stream of the rows may still use the buffers of the other lanes, which are freed here.
+        rows.recover();
+    }
+    match done {
         Err(Error::Memory { .. }) => Ok(false),
         done => done,
     }

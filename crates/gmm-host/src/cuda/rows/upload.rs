@@ -76,8 +76,9 @@ pub(crate) fn rows<T: Number>(
     let on_device = Slot::taken(gpu, WHAT, shift.len())?;
     let number = if data.rows().precision() == Precision::F32 { 4 } else { 8 };
     let room = |bytes: usize| {
-        let bytes =
-            bytes.max(number * TILE * shift.len()).min(number * options.n_rows(data).next_multiple_of(TILE) * shift.len());
+        let bytes = bytes
+            .max(number * TILE * shift.len())
+            .min(number * options.n_rows(data).next_multiple_of(TILE) * shift.len());
         Slot::<f64>::taken(gpu, WHAT, bytes.div_ceil(8))
     };
     let piece = match room(CHUNK_BYTES) {
