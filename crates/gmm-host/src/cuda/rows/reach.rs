@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use cust::memory::bytemuck::Pod;
+use gmm_kernels::layout::TILE_ROWS;
 use gmm_model::Dataset;
 use rayon::prelude::*;
 
-use crate::cuda::rows::upload::TILE;
 use crate::hold::{Real, larger, reach_of};
 
 /// How rows are loaded.
@@ -24,7 +24,7 @@ pub(crate) struct LoadOptions<'a> {
 impl LoadOptions<'_> {
     /// Number of rows on the device.
     pub(crate) fn n_rows(&self, data: &Dataset) -> usize {
-        self.tiles.map_or(data.n_rows(), |tiles| tiles.len() * TILE)
+        self.tiles.map_or(data.n_rows(), |tiles| tiles.len() * TILE_ROWS as usize)
     }
 }
 
