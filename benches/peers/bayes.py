@@ -12,18 +12,15 @@ table itself, after transform and reverse_transform.
 """
 
 import argparse
-import datetime
 import importlib.metadata
-import os
-import platform
-import re
 import statistics
 import sys
-import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+import record
+from record import timed
 from scipy.special import digamma
 from sklearn.mixture import BayesianGaussianMixture as Peer
 
@@ -38,7 +35,6 @@ POSTERIOR = ("weight_concentration_", "mean_precision_", "means_", "degrees_of_f
 TOLERANCE = 1e-6
 SEED = 31
 COLUMNS = "workload,covariance,n,k,d,iterations,status,ms,peer_ms,ratio,ratio_min,ratio_max,error,others,note"
-CORES = len(os.sched_getaffinity(0))
 
 
 class Gamma(Peer):
@@ -84,28 +80,12 @@ def difference(one, other):
     return worst
 
 
-def busy():
-    """Seconds that all processes have used, of all cores together."""
-    ticks = [int(v) for v in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
-
-
-def timed(run):
-    """Milliseconds, and the share of all cores that other processes took."""
-    # Threads of the other program stop spinning.
-    time.sleep(0.3)
-    wall, own, all_ = time.perf_counter(), time.process_time(), busy()
-    run()
-    own, all_, wall = time.process_time() - own, busy() - all_, time.perf_counter() - wall
-    return 1e3 * wall, max(all_ - own, 0.0) / (wall * CORES)
-
-
 def contest(ours, theirs, turns):
     """The fields from ms to ratio_max, and others, of turns of both."""
     pairs = [(timed(theirs), timed(ours)) for _ in range(turns)]
     peer, own = ([pair[i][0] for pair in pairs] for i in range(2))
     ratios = [a / b for a, b in zip(peer, own, strict=True)]
-    others = max(share for pair in pairs for _, share in pair)
+    others = max(share for pair in pairs for _, _, share in pair)
     numbers = [f"{statistics.median(own):.2f}", f"{statistics.median(peer):.2f}"]
     return [*numbers, *(f"{f(ratios):.2f}" for f in (statistics.median, min, max))], others
 
@@ -190,11 +170,6 @@ def normalizer(n, count, turns):
     return row("rdt", "ClusterBasedNormalizer", "full", (n, 10, 1), "", error, measured, f"{count} columns; rdt {version}")
 
 
-def processor():
-    found = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return found.group(1) if found else platform.processor()
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--out", type=Path, help="folder for MACHINE/DATE-bayes.csv; default: standard output")
@@ -208,29 +183,14 @@ def main():
     n, count = (2000, 5) if given.quick else (100_000, 100)
     lines.append(columns(n, 10, count, iterations, 2 if given.quick else 3))
     lines += filter(None, [normalizer(n, count if given.quick else 10, 2 if given.quick else 3)])
-    packages = [f"# peer {name}: {importlib.metadata.version(name)}" for name in ("numpy", "scikit-learn", "gmm_rs")]
-    head = [
-        "# what: bayes: milliseconds of a fit by variational Bayes, beside scikit-learn's; see benches/README.md",
-        f"# date: {datetime.date.today()}",
-        f"# commit: {given.commit}",
-        f"# command: python benches/peers/bayes.py --turns {given.turns}{' --quick' * given.quick}",
-        f"# processor: {processor()}, {CORES} cores",
-        f"# system: {platform.system()} {platform.release()} {platform.machine()}, load {os.getloadavg()[0]:.2f}",
-        f"# peer python: {platform.python_version()}",
-        *packages,
-        f"# note: medians of {given.turns} turns (columns and rdt: {2 if given.quick else 3}), scikit-learn first",
-        "# note: error is the largest difference of the posteriors after all iterations, relative to the largest number "
-        "of its array; of rdt that of the table after transform and reverse_transform",
+    notes = [
+        f"medians of {given.turns} turns (columns and rdt: {2 if given.quick else 3}), scikit-learn first",
+        "error is the largest difference of the posteriors after all iterations, relative to the largest number of its "
+        "array; of rdt that of the table after transform and reverse_transform",
     ]
-    text = "\n".join([*head, COLUMNS, *lines]) + "\n"
-    if given.out is None:
-        print(text, end="")
-    else:
-        machine = re.sub(r"[^a-z0-9]+", "-", processor().lower()).strip("-")
-        path = given.out / f"{machine}-{CORES}c" / f"{datetime.date.today()}-bayes.csv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        print(path)
+    what = "milliseconds of a fit by variational Bayes, beside scikit-learn's"
+    command = f"bayes.py --turns {given.turns}{' --quick' * given.quick}"
+    record.write("bayes", what, command, given, ("numpy", "scikit-learn", "gmm_rs"), notes, COLUMNS, lines)
     sys.exit(any(",wrong," in line for line in lines))
 
 

@@ -7,10 +7,10 @@ use std::time::Instant;
 use clap::Args;
 use gmm_data::{ModelFile, Table};
 use gmm_host::CpuEngine;
-use gmm_host::adapt::{Utterances, adapt_many, adapt_many_top};
+use gmm_host::adapt::{Utterances, adapt_many, adapt_many_top, adapted_means_of_many, adapted_means_top};
 use gmm_model::adapt::{AdaptOptions, AdaptRule, Supervector, supervector};
 use gmm_model::{Dataset, Mixture};
-use ndarray::Array2;
+use ndarray::{Array2, Array3, ArrayView2};
 
 use crate::args::{self, EngineArgs};
 use crate::exit::Failure;
@@ -102,16 +102,25 @@ pub(crate) fn run(args: &AdaptArgs, console: &Console) -> anyhow::Result<()> {
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let utterances = Utterances { precision, ..Utterances::new(&data, &rows) };
     let started = Instant::now();
-    let adapted = match args.top {
-        Some(top) => adapt_many_top(&CpuEngine::new(args.engine.threads)?, &model.mixture, &utterances, top, &options)?,
-        None => adapt_many(opened.engine.as_ref(), &model.mixture, &utterances, &options)?,
+    let background = &model.mixture;
+    let cpu = || CpuEngine::new(args.engine.threads);
+    let adapted = match (args.top, means_alone(args, &options)) {
+        (Some(top), Some(relevance)) => {
+            Adapted::Means(adapted_means_top(&cpu()?, background, &utterances, top, relevance)?)
+        }
+        (Some(top), None) => Adapted::Mixtures(adapt_many_top(&cpu()?, background, &utterances, top, &options)?),
+        (None, Some(relevance)) => {
+            Adapted::Means(adapted_means_of_many(opened.engine.as_ref(), background, &utterances, relevance)?)
+        }
+        (None, None) => Adapted::Mixtures(adapt_many(opened.engine.as_ref(), background, &utterances, &options)?),
     };
-    console.note(|| format!("adapted to {} speakers in {:.1?}", adapted.len(), started.elapsed()));
+    console.note(|| format!("adapted to {} speakers in {:.1?}", rows.len(), started.elapsed()));
     if let Some(path) = &args.supervectors {
         let form = if args.normalised { Supervector::Normalised } else { Supervector::Mean };
         let named = args.by.as_deref().map(|column| (column, values.as_slice()));
-        write_supervectors(path, &adapted, &model.mixture, form, named)?;
+        write_supervectors(path, &adapted.means(), background, form, named)?;
     }
+    let Adapted::Mixtures(adapted) = adapted else { return Ok(()) };
     let ModelFile { feature_names, storage, .. } = model;
     for (path, mixture) in outputs.iter().zip(adapted) {
         let new =
@@ -120,6 +129,29 @@ pub(crate) fn run(args: &AdaptArgs, console: &Console) -> anyhow::Result<()> {
         console.note(|| format!("wrote {}", path.display()));
     }
     Ok(())
+}
+
+/// What was adapted to each speaker.
+enum Adapted {
+    /// `(s, k, d)`: all that supervectors need, and a third of the memory of mixtures.
+    Means(Array3<f64>),
+    Mixtures(Vec<Mixture>),
+}
+
+impl Adapted {
+    /// The means of each speaker, `(k, d)`.
+    fn means(&self) -> Vec<ArrayView2<'_, f64>> {
+        match self {
+            Self::Means(all) => all.outer_iter().collect(),
+            Self::Mixtures(all) => all.iter().map(Mixture::means).collect(),
+        }
+    }
+}
+
+/// The relevance factor of the means, if nothing else is adapted and no models are written.
+fn means_alone(args: &AdaptArgs, options: &AdaptOptions) -> Option<f64> {
+    let alone = args.output.is_none() && options.variances.is_none() && options.weights.is_none();
+    options.means.filter(|_| alone)
 }
 
 /// The rows of each file.
@@ -194,21 +226,21 @@ fn outputs_by(args: &AdaptArgs, files: &[PathBuf], values: &[f64]) -> anyhow::Re
 /// Writes a row for each speaker, which begins with the value of a column if the speakers have one.
 fn write_supervectors(
     path: &Path,
-    adapted: &[Mixture],
+    means: &[ArrayView2<'_, f64>],
     background: &Mixture,
     form: Supervector,
     by: Option<(&str, &[f64])>,
 ) -> anyhow::Result<()> {
     let (k, d) = background.means().dim();
     let width = k * d + usize::from(by.is_some());
-    let mut values = Vec::with_capacity(adapted.len() * width);
-    for (i, one) in adapted.iter().enumerate() {
+    let mut values = Vec::with_capacity(means.len() * width);
+    for (i, of_speaker) in means.iter().enumerate() {
         values.extend(by.map(|(_, all)| all[i]));
-        values.extend(supervector(one.means(), background, form)?);
+        values.extend(supervector(*of_speaker, background, form)?);
     }
     let of_means = (0..k).flat_map(|c| (0..d).map(move |j| format!("m{c}_{j}")));
     let names = by.map(|(column, _)| column.to_owned()).into_iter().chain(of_means).collect();
-    let values = Array2::from_shape_vec((adapted.len(), width), values).expect("a row for each");
+    let values = Array2::from_shape_vec((means.len(), width), values).expect("a row for each");
     let _whole = output::hold(path);
     Ok(gmm_data::write_table(path, &Table::with_names(values, names)?)?)
 }

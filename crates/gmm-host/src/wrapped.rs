@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gmm_model::{CovarianceType, Dataset, Mixture, Noise, Precision, PrecisionMixture, Statistics};
+use gmm_model::{CovarianceType, Dataset, Mixture, Noise, Precision, PrecisionMixture, RowStorage, Statistics};
 use ndarray::{Array2, ArrayView2, ArrayView3};
 
 use crate::data::DeviceRows;
@@ -93,6 +93,22 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Engine for Wrapped<'_, F> {
         // A trait object, since the type of these hooks would otherwise contain itself.
         let hooks: &(dyn Fn() -> H + Send + Sync) = &self.hooks;
         self.engine.concurrently(shape, &|engine| work(&Wrapped::new(engine, hooks)))
+    }
+
+    fn pass_of_parts(
+        &self,
+        data: &Dataset,
+        storage: &RowStorage,
+        mixture: &Mixture,
+        parts: &[Range<usize>],
+        each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
+    ) -> Result<bool, Error> {
+        (self.hooks)().before()?;
+        self.engine.pass_of_parts(data, storage, mixture, parts, &|part, statistics| {
+            let mut hooks = (self.hooks)();
+            hooks.before()?;
+            each(part, hooks.passed(statistics)?)
+        })
     }
 
     fn fit_small(&self, data: &Dataset, jobs: &[Job<'_>]) -> Result<Option<Vec<Option<SmallFit>>>, Error> {

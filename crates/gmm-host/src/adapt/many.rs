@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use gmm_model::adapt::{AdaptOptions, adapt, adapted_means};
 use gmm_model::{CovarianceType, Mixture, Precision, Statistics};
-use ndarray::{Array2, Array3, Axis};
+use ndarray::Array3;
 
 use super::Utterances;
 use crate::cpu::TopPass;
@@ -163,11 +163,7 @@ pub fn adapted_means_top(
     top: usize,
     relevance: f64,
 ) -> Result<Array3<f64>, Error> {
-    let shape = room_for_means(background, utterances, relevance)?;
-    let each = top_statistics(engine, background, utterances, top, &|_, statistics| {
-        Ok(adapted_means(background, &Statistics { mixture: 0, ..statistics }, relevance)?)
-    })?;
-    Ok(stacked(&each, shape))
+    means_of_each(background, utterances, relevance, |map| top_statistics(engine, background, utterances, top, map))
 }
 
 /// The adapted means of each utterance, `(s, k, d)`: supervectors, one per row.
@@ -180,24 +176,31 @@ pub fn adapted_means_of_many(
     utterances: &Utterances<'_>,
     relevance: f64,
 ) -> Result<Array3<f64>, Error> {
-    let shape = room_for_means(background, utterances, relevance)?;
-    let each = utterance_statistics(engine, background, utterances, &|_, statistics| {
-        Ok(adapted_means(background, &Statistics { mixture: 0, ..statistics }, relevance)?)
-    })?;
-    Ok(stacked(&each, shape))
+    means_of_each(background, utterances, relevance, |map| utterance_statistics(engine, background, utterances, map))
 }
 
-/// Checks the relevance factor and the memory for the means of all utterances, and returns `(k, d)`.
-fn room_for_means(background: &Mixture, utterances: &Utterances<'_>, relevance: f64) -> Result<(usize, usize), Error> {
+/// What a pass does with the statistics of each utterance.
+type Map<'a> = dyn Fn(usize, Statistics) -> Result<(), Error> + Sync + 'a;
+
+/// The adapted means of each utterance, `(s, k, d)`, from the statistics with which `pass` calls its argument.
+fn means_of_each(
+    background: &Mixture,
+    utterances: &Utterances<'_>,
+    relevance: f64,
+    pass: impl FnOnce(&Map<'_>) -> Result<Vec<()>, Error>,
+) -> Result<Array3<f64>, Error> {
     AdaptOptions { means: Some(relevance), ..AdaptOptions::default() }.validate()?;
-    let (k, d) = background.means().dim();
-    memory::check("the adapted means", 16 * utterances.rows.len() as u128 * k as u128 * d as u128)?;
-    Ok((k, d))
-}
-
-/// Arrays `(k, d)` as one, `(s, k, d)`.
-fn stacked(each: &[Array2<f64>], (k, d): (usize, usize)) -> Array3<f64> {
-    let mut all = Array3::zeros((each.len(), k, d));
-    all.axis_iter_mut(Axis(0)).zip(each).for_each(|(mut to, one)| to.assign(one));
-    all
+    let (s, (k, d)) = (utterances.rows.len(), background.means().dim());
+    memory::check("the adapted means", 8 * s as u128 * k as u128 * d as u128)?;
+    let mut all = Array3::zeros((s, k, d));
+    // Each is written once, by the thread that has the statistics.
+    let slots: Vec<_> = all.outer_iter_mut().map(Mutex::new).collect();
+    pass(&|i, statistics| {
+        // The engine does not record the mixture, and its passes were under this one.
+        let means = adapted_means(background, &Statistics { mixture: 0, ..statistics }, relevance)?;
+        slots[i].lock().unwrap_or_else(PoisonError::into_inner).assign(&means);
+        Ok(())
+    })?;
+    drop(slots);
+    Ok(all)
 }

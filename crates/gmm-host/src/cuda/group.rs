@@ -174,7 +174,7 @@ impl Engine for CudaGroup {
     }
 
     fn load_to_move(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        self.load_data(data, precision, shift, LoadOptions { to_move: true, reach: None })
+        self.load_data(data, precision, shift, LoadOptions { to_move: true, ..LoadOptions::default() })
     }
 }
 

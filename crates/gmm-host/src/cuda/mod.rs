@@ -299,7 +299,7 @@ impl Engine for CudaEngine {
     }
 
     fn load_to_move(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        self.load_data(data, precision, shift, LoadOptions { to_move: true, reach: None })
+        self.load_data(data, precision, shift, LoadOptions { to_move: true, ..LoadOptions::default() })
     }
 
     fn load_with_reach(
@@ -315,7 +315,8 @@ impl Engine for CudaEngine {
         }
         check_features(dim.1, shift.len())?;
         let reach = Reach::about(shift);
-        let rows = self.load_data(data, precision, shift, LoadOptions { to_move: true, reach: Some(&reach) })?;
+        let rows =
+            self.load_data(data, precision, shift, LoadOptions { to_move: true, reach: Some(&reach), tiles: None })?;
         Ok(Some((rows, reach.found())))
     }
 }

@@ -170,30 +170,14 @@ impl Loop {
         workspace: &Workspace,
         iteration: u32,
     ) -> Result<(), Error> {
-        let sections = rows.sections.ranges();
-        self.pass_over(rows, plan, workspace, sections, iteration)
-    }
-
-    /// As [`pass`](Self::pass), over the given ranges of rows, each of which begins at a tile.
-    pub(super) fn pass_over<T: Number>(
-        &mut self,
-        rows: &mut Rows<T>,
-        plan: &LoopPlan,
-        workspace: &Workspace,
-        sections: impl Iterator<Item = Range<usize>>,
-        iteration: u32,
-    ) -> Result<(), Error> {
         let buffers = workspace.buffers(&self.numbers, &self.flags);
         let is_streamed = rows.streamed.is_some();
-        for (section, range) in sections.enumerate() {
-            let accumulate = section > 0;
+        for (section, range) in rows.sections.ranges().enumerate() {
             for_section(rows, plan, &buffers, range, |launch| {
                 if is_streamed {
                     plan.path.norms(launch)?;
                 }
-                plan.path.enqueue(launch, iteration)?;
-                let (partials, sums) = (&buffers.partials, plan.layout.sums());
-                launch.launcher.reduce_blocks(partials, plan.grid.partials.into(), sums, &buffers.sums, accumulate)
+                pass_of(launch, iteration, section > 0)
             })?;
         }
         Ok(())
@@ -253,6 +237,14 @@ impl Loop {
         let means = Array2::from_shape_fn((k, d), |(c, j)| means[c * d + j] + rows.shift[j]);
         (means, unpack(plan.shape.kind, k, d, &polled[workspace.covariances.clone()]))
     }
+}
+
+/// Enqueues a pass over the rows of a launch, which leaves their sums, or adds them to those there.
+pub(super) fn pass_of(launch: &Launch<'_>, iteration: u32, accumulate: bool) -> Result<(), Error> {
+    let Launch { launcher, plan, buffers, .. } = launch;
+    plan.path.enqueue(launch, iteration)?;
+    let (partials, sums) = (&buffers.partials, plan.layout.sums());
+    launcher.reduce_blocks(partials, plan.grid.partials.into(), sums, &buffers.sums, accumulate)
 }
 
 /// Calls `work` with what the launches for a section's rows need.

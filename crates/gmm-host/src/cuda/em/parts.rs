@@ -1,21 +1,27 @@
 //! Passes over parts of the rows, such as the utterances of many speakers, each with statistics of its own.
 //!
-//! The rows are loaded once, each part from a tile on. Parts follow one another on the device without a wait; while one
-//! batch of them runs, the host converts the sums of the batch before.
+//! The rows are loaded once, each part from a tile on. A part of a thousand rows fills a tenth of a device, so several
+//! parts run at the same time, each on a [`Lane`] with a stream and buffers of its own. Parts follow one another on a lane
+//! without a wait; while one batch of them runs, the host converts the sums of the batch before.
 
 use std::ops::Range;
 
+use cust::event::Event;
 use cust::memory::AsyncCopyDestination;
 use gmm_kernels::em::state::{STATE_LEN, TROUBLE};
+use gmm_kernels::layout::TILE_ROWS;
 use gmm_model::{Mixture, Statistics};
 
-use super::device_loop::{Loop, Member, Start};
-use super::path::{EmPath, LoopPlan};
+use super::device_loop::{Loop, Member, Start, pass_of};
+use super::path::{EmPath, Launch, LoopPlan, LoopRows};
 use super::run;
 use super::sums::Unpacked;
 use super::workspace::Workspace;
 use crate::Error;
 use crate::cuda::driver::buffers::{pin, pinned_empty};
+use crate::cuda::driver::device::Gpu;
+use crate::cuda::driver::queue::Queue;
+use crate::cuda::launch::Launcher;
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 use crate::em::EmOptions;
@@ -24,8 +30,11 @@ use crate::threads::default_threads;
 /// Bytes of pinned memory for the sums of two batches.
 const PINNED: usize = 128 << 20;
 
-/// Most parts of a batch.
-const BATCH: usize = 64;
+/// Most parts of a batch: some for every lane, and few, since the conversion of the last batch overlaps with no pass.
+const BATCH: usize = 32;
+
+/// Most lanes: the number of hardware queues that the driver uses by default (CUDA_DEVICE_MAX_CONNECTIONS).
+const LANES: usize = 8;
 
 /// A part: its rows, which begin at a tile, and their total weight.
 #[derive(Clone, Debug)]
@@ -54,14 +63,24 @@ pub(crate) fn pass_parts<T: Number>(
     let Some(plan) = run::plan_over(rows, shape, path, &options, (0, longest))? else { return Ok(false) };
     // Sections are parts: features that a path keeps for a single section are not.
     let plan = LoopPlan { sections: parts.len().max(2), ..plan };
-    match on_path(em, rows, &plan, mixture, parts, each) {
+    // As many lanes as fill the device with a tile of rows for each multiprocessor.
+    let wave = rows.gpu.limits.multiprocessors as usize * TILE_ROWS as usize;
+    let more = (wave / longest.max(1)).clamp(1, LANES).min(parts.len()) - 1;
+    let mut others: Vec<Loop> = (0..more).map(|_| Loop::empty()).collect();
+    let done = on_path(std::iter::once(em).chain(&mut others), rows, &plan, mixture, parts, each);
+    if done.is_err() {
+        // The stream of the rows may still use the buffers of the other lanes, which are freed here.
+        rows.recover();
+    }
+    match done {
         Err(Error::Memory { .. }) => Ok(false),
         done => done,
     }
 }
 
-fn on_path<T: Number>(
-    em: &mut Loop,
+/// As [`pass_parts`], with a lane for each of the loops.
+fn on_path<'a, T: Number>(
+    loops: impl Iterator<Item = &'a mut Loop>,
     rows: &mut Rows<T>,
     plan: &LoopPlan,
     mixture: &Mixture,
@@ -69,12 +88,22 @@ fn on_path<T: Number>(
     each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
 ) -> Result<bool, Error> {
     let workspace = Workspace::of(plan);
-    em.reserve(rows, plan, &workspace)?;
-    em.begin(rows, plan, &workspace, &Start::of(mixture, None))?;
     let len = plan.layout.sums() as usize;
     let batch = (PINNED / (16 * len)).clamp(1, BATCH);
     let mut pinned = [pinned_empty(), pinned_empty()];
     pinned.iter_mut().try_for_each(|half| pin(&rows.gpu, half, batch * len))?;
+    // Dropped before the pinned memory and the loops: a lane then waits for its stream, which uses both.
+    let mut lanes: Vec<Lane<'_>> = Vec::new();
+    for em in loops {
+        match em.reserve(rows, plan, &workspace) {
+            // Fewer lanes need less.
+            Err(Error::Memory { .. }) if !lanes.is_empty() => break,
+            reserved => reserved?,
+        }
+        em.begin(rows, plan, &workspace, &Start::of(mixture, None))?;
+        lanes.push(Lane { queue: Queue::new(&rows.gpu)?, em });
+    }
+    rows.queue.wait(&rows.gpu)?;
     let shift = rows.shift.clone();
     let mut before: Option<(usize, &[Part])> = None;
     for (number, some) in parts.chunks(batch).map(Some).chain([None]).enumerate() {
@@ -82,15 +111,13 @@ fn on_path<T: Number>(
         let (filling, full) = if number % 2 == 0 { (even, odd) } else { (odd, even) };
         if let Some(some) = some {
             let slots = filling.as_mut_slice()[..batch * len].chunks_exact_mut(len);
-            for (part, slot) in some.iter().zip(slots) {
-                em.pass_over(rows, plan, &workspace, std::iter::once(part.rows.clone()), 1)?;
-                let sums = workspace.buffers(&em.numbers, &em.flags).sums.index(..len);
-                // SAFETY: the slot is pinned, and is read only after the wait below.
-                let copied = unsafe { sums.async_copy_to(slot, &rows.queue.stream) };
-                rows.gpu.check("a copy of sums from the device", copied)?;
+            for ((part, slot), lane) in some.iter().zip(slots).zip(lanes.iter().cycle()) {
+                lane.pass(rows, plan, &workspace, part.rows.clone(), slot)?;
             }
+            lanes.iter().try_for_each(|lane| lane.mark(&rows.gpu, number))?;
         }
         if let Some((first, done)) = before {
+            lanes.iter().try_for_each(|lane| lane.reach(&rows.gpu, number - 1))?;
             let of = |part: &Part, sums: &[f64]| {
                 let unpacked = Unpacked { plan, sums, shift: &shift, scatter: None, mixture, of_part: true };
                 unpacked.statistics(part.total_weight, part.rows.len())
@@ -99,22 +126,74 @@ fn on_path<T: Number>(
                 Some(statistics) => each(first + i, statistics).map(|()| true),
                 None => Ok(false),
             })? {
-                rows.queue.wait(&rows.gpu)?;
                 return Ok(false);
             }
         }
-        rows.queue.wait(&rows.gpu)?;
         before = some.map(|some| (number * batch, some));
     }
-    let mut state = [0; STATE_LEN];
-    // SAFETY: read only after the wait below.
-    let copied = unsafe {
-        let flags = workspace.buffers(&em.numbers, &em.flags).state;
-        flags.index(..STATE_LEN).async_copy_to(&mut state[..], &rows.queue.stream)
-    };
-    rows.gpu.check("a copy of flags from the device", copied)?;
-    rows.queue.wait(&rows.gpu)?;
-    Ok(state[TROUBLE as usize] == 0)
+    lanes.iter().try_fold(true, |kept, lane| Ok(lane.kept_precision(&rows.gpu, &workspace)? && kept))
+}
+
+/// A stream, and the buffers of the passes on it.
+struct Lane<'a> {
+    queue: Queue,
+    em: &'a mut Loop,
+}
+
+impl Lane<'_> {
+    /// Enqueues a pass over a part, and a copy of its sums to the pinned `slot`.
+    fn pass<T: Number>(
+        &self,
+        rows: &mut Rows<T>,
+        plan: &LoopPlan,
+        workspace: &Workspace,
+        part: Range<usize>,
+        slot: &mut [f64],
+    ) -> Result<(), Error> {
+        let buffers = workspace.buffers(&self.em.numbers, &self.em.flags);
+        let norms_from = part.start as u64;
+        let chunk = LoopRows::of(&rows.stage(part)?);
+        let launcher = Launcher { gpu: &rows.gpu, queue: &self.queue };
+        pass_of(&Launch { launcher, plan, rows: &chunk, norms_from, buffers: &buffers }, 1, false)?;
+        // SAFETY: the slot is pinned, is read only after `reach` of its batch, and is freed after the lane.
+        let copied = unsafe { buffers.sums.index(..slot.len()).async_copy_to(slot, &self.queue.stream) };
+        rows.gpu.check("a copy of sums from the device", copied)
+    }
+
+    /// Marks the end of a batch on the stream.
+    fn mark(&self, gpu: &Gpu, batch: usize) -> Result<(), Error> {
+        gpu.check("an event", self.end_of(batch).record(&self.queue.stream))
+    }
+
+    /// Waits for the end of a batch.
+    fn reach(&self, gpu: &Gpu, batch: usize) -> Result<(), Error> {
+        self.queue.explain(gpu, self.end_of(batch).synchronize())
+    }
+
+    /// At most two batches have not been waited for.
+    fn end_of(&self, batch: usize) -> &Event {
+        let (even, odd) = &*self.queue.clock;
+        if batch.is_multiple_of(2) { even } else { odd }
+    }
+
+    /// Waits for the passes, and returns whether none met a number that its operands cannot hold.
+    fn kept_precision(&self, gpu: &Gpu, workspace: &Workspace) -> Result<bool, Error> {
+        let mut state = [0; STATE_LEN];
+        // SAFETY: read only after the wait below.
+        let copied = unsafe {
+            let flags = workspace.buffers(&self.em.numbers, &self.em.flags).state;
+            flags.index(..STATE_LEN).async_copy_to(&mut state[..], &self.queue.stream)
+        };
+        gpu.check("a copy of flags from the device", copied)?;
+        self.queue.wait(gpu)?;
+        Ok(state[TROUBLE as usize] == 0)
+    }
+}
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        self.queue.come_to_rest();
+    }
 }
 
 /// Handles the sums of the part of the given index in a batch; false if they lost precision.

@@ -82,7 +82,7 @@ pub(crate) struct Rows<T: Number> {
 impl<T: Number> Rows<T> {
     /// Loads a data set: `tiled_len(n, d)*size_of::<T>()` bytes on the device, and `8*n` for row weights. Rows that will
     /// be moved are also kept in their original form if memory allows. If there are several sections, and not enough
-    /// memory for all and for the passes, the rows are [`streamed`].
+    /// memory for all and for the passes, the rows are [`streamed`], unless they are taken by tiles.
     ///
     /// # Errors
     /// [`Error::Memory`] before anything is taken; [`Error::Device`].
@@ -96,12 +96,12 @@ impl<T: Number> Rows<T> {
     ) -> Result<Self, Error> {
         gpu.enter()?;
         let total_weight = data.weights().map(|_| data.total_weight());
-        let dim = data.rows().dim();
-        if is_streamed(&gpu, dim, size_of::<T>(), total_weight.is_some(), &forced)? {
+        let dim = (options.n_rows(data), data.n_features());
+        if options.tiles.is_none() && is_streamed(&gpu, dim, size_of::<T>(), total_weight.is_some(), &forced)? {
             return Self::load_streamed(gpu, data, precision, shift, forced);
         }
         let mut rows = Self::with_room(gpu, dim, total_weight, precision, shift, forced)?;
-        if !rows.keep_source(data, options)? {
+        if options.tiles.is_some() || !rows.keep_source(data, options)? {
             rows.upload(data, options)?;
         }
         Ok(rows)
@@ -180,21 +180,24 @@ impl<T: Number> Rows<T> {
         let total_weight = data.weights().map(|_| data.total_weight());
         let mut rows = Self::taken(gpu, data.rows().dim(), 0, total_weight, precision, shift, forced)?;
         rows.streamed = Some(Box::new(Streamed::new(&rows.gpu, &rows.queue, data, shift, rows.sections, spare)?));
-        rows.upload_weights(data)?;
+        rows.upload_weights(data, LoadOptions::default())?;
         Ok(rows)
     }
 
     fn upload(&mut self, data: &Dataset, options: LoadOptions<'_>) -> Result<(), Error> {
         let x = self.x.first(tiled_len(self.n as u64, self.d as u32) as usize);
         upload::rows(&self.gpu, &self.queue, data, &self.shift, &x, options)?;
-        self.upload_weights(data)
+        self.upload_weights(data, options)
     }
 
-    fn upload_weights(&mut self, data: &Dataset) -> Result<(), Error> {
-        if let (Some(to), Some(weights)) = (&self.row_weights, data.weights()) {
-            upload::weights(&self.gpu, &self.queue, weights, &mut to.first(self.n))?;
-        }
-        Ok(())
+    fn upload_weights(&mut self, data: &Dataset, options: LoadOptions<'_>) -> Result<(), Error> {
+        let (Some(to), Some(weights)) = (&self.row_weights, data.weights()) else { return Ok(()) };
+        let mut to = to.first(self.n);
+        let Some(tiles) = options.tiles else { return upload::weights(&self.gpu, &self.queue, weights, &mut to) };
+        let mut spread = vec![0.0; self.n];
+        let slots = spread.chunks_exact_mut(upload::TILE).zip(tiles);
+        slots.for_each(|(to, tile)| to[..tile.len()].copy_from_slice(&weights[tile.clone()]));
+        upload::weights(&self.gpu, &self.queue, &spread, &mut to)
     }
 
     /// [`Passes::sample`](crate::Passes::sample).

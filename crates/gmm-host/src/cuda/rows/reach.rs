@@ -1,8 +1,11 @@
 //! How far rows reach from the shift, found while they are copied: a read of their own would take as long as the copy.
 
+use std::ops::Range;
 use std::sync::Mutex;
 
 use cust::memory::bytemuck::Pod;
+use gmm_kernels::layout::TILE_ROWS;
+use gmm_model::Dataset;
 use rayon::prelude::*;
 
 use crate::hold::{Real, larger, reach_of};
@@ -14,6 +17,15 @@ pub(crate) struct LoadOptions<'a> {
     pub(crate) to_move: bool,
     /// Where the largest distances from the shift are noted.
     pub(crate) reach: Option<&'a Reach<'a>>,
+    /// The rows of each tile, at most 128, if they are not taken in order; the rest of a tile is 0.
+    pub(crate) tiles: Option<&'a [Range<usize>]>,
+}
+
+impl LoadOptions<'_> {
+    /// Number of rows on the device.
+    pub(crate) fn n_rows(&self, data: &Dataset) -> usize {
+        self.tiles.map_or(data.n_rows(), |tiles| tiles.len() * TILE_ROWS as usize)
+    }
 }
 
 /// The largest `|x − shift|` of each column among the rows that were copied so far; NaN if a value was.

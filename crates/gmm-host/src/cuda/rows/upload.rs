@@ -1,6 +1,8 @@
 //! Upload of rows: several threads copy them into one pinned chunk while the other goes to the device, which computes
 //! `x − shift` in f64, rounds it once, and arranges rows in tiles ([`gmm_kernels::layout`]).
 
+use std::ops::Range;
+
 use cust::memory::bytemuck::Pod;
 use cust::memory::{AsyncCopyDestination, DeviceCopy, DeviceSlice};
 use gmm_kernels::layout::{TILE_ROWS, tiled_len};
@@ -29,6 +31,16 @@ pub(crate) fn copy<A: Pod + Send + Sync>(from: &[A], to: &mut [A]) {
         return to.copy_from_slice(from);
     }
     to.par_chunks_mut(SMALL).zip(from.par_chunks(SMALL)).for_each(|(to, from)| to.copy_from_slice(from));
+}
+
+/// Copies the rows of each tile, of `d` columns, and zeros after them.
+fn copy_tiles<A: Pod + Send + Sync>(rows: &[A], d: usize, tiles: &[Range<usize>], to: &mut [A]) {
+    let least = (SMALL / (TILE * d)).max(1);
+    to.par_chunks_mut(TILE * d).zip(tiles).with_min_len(least).for_each(|(to, tile)| {
+        let (to, rest) = to.split_at_mut(tile.len() * d);
+        to.copy_from_slice(&rows[tile.start * d..tile.end * d]);
+        rest.fill(A::zeroed());
+    });
 }
 
 /// As [`copy`] of whole rows, and notes how far they reach if `options` asks for it.
@@ -64,8 +76,9 @@ pub(crate) fn rows<T: Number>(
     let on_device = Slot::taken(gpu, WHAT, shift.len())?;
     let number = if data.rows().precision() == Precision::F32 { 4 } else { 8 };
     let room = |bytes: usize| {
-        let bytes =
-            bytes.max(number * TILE * shift.len()).min(number * data.n_rows().next_multiple_of(TILE) * shift.len());
+        let bytes = bytes
+            .max(number * TILE * shift.len())
+            .min(number * options.n_rows(data).next_multiple_of(TILE) * shift.len());
         Slot::<f64>::taken(gpu, WHAT, bytes.div_ceil(8))
     };
     let piece = match room(CHUNK_BYTES) {
@@ -104,7 +117,7 @@ impl<T: Number> Upload<'_, T> {
         // SAFETY: the same bytes, viewed as the numbers of the rows.
         let numbers =
             unsafe { DeviceSlice::<S>::from_raw_parts(words.as_device_ptr().cast(), words.len() * 8 / size_of::<S>()) };
-        let enqueue = |part: std::ops::Range<usize>, chunk: &[S]| {
+        let enqueue = |part: Range<usize>, chunk: &[S]| {
             // SAFETY: `send_each` keeps the chunk as it is until the copy has completed.
             let copied = unsafe { numbers.index(..chunk.len()).async_copy_from(chunk, &queue.stream) };
             gpu.check("a copy to the device", copied)?;
@@ -112,7 +125,11 @@ impl<T: Number> Upload<'_, T> {
             let out = self.to.index(part.start..).index(..tiled_len(n, d as u32) as usize);
             Launcher { gpu, queue }.hold((n, d as u32), precision, &words, self.shift, &out)
         };
-        let fill = |part: std::ops::Range<usize>, chunk: &mut [S]| copy_rows(&rows[part], chunk, self.options);
-        send_each(gpu, queue, (rows.len(), TILE * d, 8 * words.len()), fill, enqueue)
+        let len = self.options.tiles.map_or(rows.len(), |tiles| tiles.len() * TILE * d);
+        let fill = |part: Range<usize>, chunk: &mut [S]| match self.options.tiles {
+            Some(tiles) => copy_tiles(rows, d, &tiles[part.start / (TILE * d)..], chunk),
+            None => copy_rows(&rows[part], chunk, self.options),
+        };
+        send_each(gpu, queue, (len, TILE * d, 8 * words.len()), fill, enqueue)
     }
 }

@@ -165,6 +165,53 @@ fn every_fault_of_a_fit_from_random_responsibilities_is_an_error_and_leaks_nothi
 }
 
 #[test]
+fn every_fault_of_a_pass_over_parts_on_several_lanes_is_an_error_and_leaks_nothing() {
+    let machine = || Machine { multiprocessors: 8, ..Machine::default() };
+    let (data, mixture, parts) =
+        (dataset(300, 1), mixture(CovarianceType::Diag, 2, 1, 0.0), [0..100, 100..101, 101..300]);
+    let storage = gmm_model::RowStorage { precision: Precision::F64, shift: vec![0.0] };
+    let pass = || {
+        let weights = std::sync::Mutex::new(vec![Vec::new(); parts.len()]);
+        let keep = |i: usize, statistics: Statistics| {
+            weights.lock().unwrap()[i] = statistics.weight;
+            Ok(())
+        };
+        let engine = CudaEngine::new(0)?;
+        let done = engine.pass_of_parts(&data, &storage, &mixture, &parts, &keep)?;
+        Ok::<_, Error>((done, weights.into_inner().unwrap()))
+    };
+    let (done, whole) = {
+        let _fake = Fake::install(machine());
+        pass().unwrap()
+    };
+    assert!(done && whole.iter().all(|weights| weights.len() == 2));
+    for (class, code) in [
+        (Class::Any, code::UNKNOWN),
+        (Class::Allocation, code::OUT_OF_MEMORY),
+        (Class::Launch, code::OUT_OF_MEMORY),
+        (Class::Wait, code::ILLEGAL_ADDRESS),
+    ] {
+        for at in 1.. {
+            let fake = Fake::with(machine(), Some(Fault::once(class, at, code)));
+            let what = format!("{class:?} {at}, code {code}");
+            let end = pass();
+            let failed = fake.0.failed();
+            match end {
+                Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
+                // Left to passes over one part after another.
+                Ok((false, _)) => assert_eq!(code, code::OUT_OF_MEMORY, "{what}"),
+                Ok((true, weights)) => assert_eq!(weights, whole, "{what}"),
+            }
+            fake.0.assert_clean(&what);
+            if failed.is_none() {
+                assert!(at > 2, "{what}");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
 fn row_70_a_failed_launch_names_the_kernel() {
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();

@@ -125,7 +125,9 @@ fn parts_have_the_statistics_of_passes_over_each() {
                 data = data.with_weights((0..1000).map(|i| (i % 4) as f64 + 0.5).collect()).unwrap();
             }
             let storage = gmm_model::RowStorage { precision, shift: shift::of_data(&data) };
-            let fake = Fake::install(Machine::default());
+            // The longest part leaves room for a second lane where there are eight multiprocessors.
+            let multiprocessors = if weighted { 2 } else { 8 };
+            let fake = Fake::install(Machine { multiprocessors, ..Machine::default() });
             let found = std::sync::Mutex::new(vec![None; parts.len()]);
             let keep = |i: usize, statistics| {
                 assert!(found.lock().unwrap()[i].replace(statistics).is_none(), "{what}: once");

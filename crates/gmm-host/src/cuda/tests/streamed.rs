@@ -111,11 +111,18 @@ fn is_streamed(data: &Dataset, precision: Precision, memory: usize) -> bool {
 
 fn streamed<T: Number>(engine: &CudaEngine, data: &Dataset, precision: Precision, at: &[f64]) -> bool {
     let forced = ForcedPlan::default();
-    CudaResident::<T>::load(engine.gpu.clone(), data, precision, at, forced, LoadOptions { to_move: true, reach: None })
-        .unwrap()
-        .rows
-        .streamed
-        .is_some()
+    CudaResident::<T>::load(
+        engine.gpu.clone(),
+        data,
+        precision,
+        at,
+        forced,
+        LoadOptions { to_move: true, ..LoadOptions::default() },
+    )
+    .unwrap()
+    .rows
+    .streamed
+    .is_some()
 }
 
 /// One iteration by a path, as loaded with so much memory.
