@@ -1,15 +1,14 @@
 //! Passes over parts of the rows, such as the utterances of many speakers, each with statistics of its own.
 //!
-//! The rows are loaded once, each part from a tile on. A part of a thousand rows fills a tenth of a device, so several
-//! parts run at the same time, each on a [`Lane`] with a stream and buffers of its own. Parts follow one another on a lane
-//! without a wait; while one batch of them runs, the host converts the sums of the batch before.
+//! The rows are loaded once, each part from a tile on. Parts follow one another on a stream without a wait; while one
+//! batch of them runs, the host converts the sums of the batch before. That takes longer than the passes: on an H100, 1000
+//! parts of 1000 × 39 rows with 1024 components take as long on one stream as on several.
 
 use std::ops::Range;
 
 use cust::event::Event;
 use cust::memory::AsyncCopyDestination;
 use gmm_kernels::em::state::{STATE_LEN, TROUBLE};
-use gmm_kernels::layout::TILE_ROWS;
 use gmm_model::{Mixture, Statistics};
 
 use super::device_loop::{Loop, Member, Start, pass_of};
@@ -30,11 +29,8 @@ use crate::threads::default_threads;
 /// Bytes of pinned memory for the sums of two batches.
 const PINNED: usize = 128 << 20;
 
-/// Most parts of a batch: some for every lane, and few, since the conversion of the last batch overlaps with no pass.
+/// Most parts of a batch: some for every thread, and few, since the conversion of the last batch overlaps with no pass.
 const BATCH: usize = 32;
-
-/// Most lanes: the number of hardware queues that the driver uses by default (CUDA_DEVICE_MAX_CONNECTIONS).
-const LANES: usize = 8;
 
 /// A part: its rows, which begin at a tile, and their total weight.
 #[derive(Clone, Debug)]
@@ -63,13 +59,8 @@ pub(crate) fn pass_parts<T: Number>(
     let Some(plan) = run::plan_over(rows, shape, path, &options, (0, longest))? else { return Ok(false) };
     // Sections are parts: features that a path keeps for a single section are not.
     let plan = LoopPlan { sections: parts.len().max(2), ..plan };
-    // As many lanes as fill the device with a tile of rows for each multiprocessor.
-    let wave = rows.gpu.limits.multiprocessors as usize * TILE_ROWS as usize;
-    let more = (wave / longest.max(1)).clamp(1, LANES).min(parts.len()) - 1;
-    let mut others: Vec<Loop> = (0..more).map(|_| Loop::empty()).collect();
-    let done = on_path(std::iter::once(em).chain(&mut others), rows, &plan, mixture, parts, each);
+    let done = on_path(em, rows, &plan, mixture, parts, each);
     if done.is_err() {
-        // The stream of the rows may still use the buffers of the other lanes, which are freed here.
         rows.recover();
     }
     match done {
@@ -78,9 +69,9 @@ pub(crate) fn pass_parts<T: Number>(
     }
 }
 
-/// As [`pass_parts`], with a lane for each of the loops.
-fn on_path<'a, T: Number>(
-    loops: impl Iterator<Item = &'a mut Loop>,
+/// As [`pass_parts`], on one path.
+fn on_path<T: Number>(
+    em: &mut Loop,
     rows: &mut Rows<T>,
     plan: &LoopPlan,
     mixture: &Mixture,
@@ -92,17 +83,10 @@ fn on_path<'a, T: Number>(
     let batch = (PINNED / (16 * len)).clamp(1, BATCH);
     let mut pinned = [pinned_empty(), pinned_empty()];
     pinned.iter_mut().try_for_each(|half| pin(&rows.gpu, half, batch * len))?;
-    // Dropped before the pinned memory and the loops: a lane then waits for its stream, which uses both.
-    let mut lanes: Vec<Lane<'_>> = Vec::new();
-    for em in loops {
-        match em.reserve(rows, plan, &workspace) {
-            // Fewer lanes need less.
-            Err(Error::Memory { .. }) if !lanes.is_empty() => break,
-            reserved => reserved?,
-        }
-        em.begin(rows, plan, &workspace, &Start::of(mixture, None))?;
-        lanes.push(Lane { queue: Queue::new(&rows.gpu)?, em });
-    }
+    em.reserve(rows, plan, &workspace)?;
+    em.begin(rows, plan, &workspace, &Start::of(mixture, None))?;
+    // Dropped before the pinned memory: it then waits for its stream, which uses that.
+    let lane = Lane { queue: Queue::new(&rows.gpu)?, em };
     rows.queue.wait(&rows.gpu)?;
     let shift = rows.shift.clone();
     let mut before: Option<(usize, &[Part])> = None;
@@ -111,13 +95,13 @@ fn on_path<'a, T: Number>(
         let (filling, full) = if number % 2 == 0 { (even, odd) } else { (odd, even) };
         if let Some(some) = some {
             let slots = filling.as_mut_slice()[..batch * len].chunks_exact_mut(len);
-            for ((part, slot), lane) in some.iter().zip(slots).zip(lanes.iter().cycle()) {
+            for (part, slot) in some.iter().zip(slots) {
                 lane.pass(rows, plan, &workspace, part.rows.clone(), slot)?;
             }
-            lanes.iter().try_for_each(|lane| lane.mark(&rows.gpu, number))?;
+            lane.mark(&rows.gpu, number)?;
         }
         if let Some((first, done)) = before {
-            lanes.iter().try_for_each(|lane| lane.reach(&rows.gpu, number - 1))?;
+            lane.reach(&rows.gpu, number - 1)?;
             let of = |part: &Part, sums: &[f64]| {
                 let unpacked = Unpacked { plan, sums, shift: &shift, scatter: None, mixture, of_part: true };
                 unpacked.statistics(part.total_weight, part.rows.len())
@@ -131,7 +115,7 @@ fn on_path<'a, T: Number>(
         }
         before = some.map(|some| (number * batch, some));
     }
-    lanes.iter().try_fold(true, |kept, lane| Ok(lane.kept_precision(&rows.gpu, &workspace)? && kept))
+    lane.kept_precision(&rows.gpu, &workspace)
 }
 
 /// A stream, and the buffers of the passes on it.

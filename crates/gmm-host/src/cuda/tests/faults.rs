@@ -165,7 +165,7 @@ fn every_fault_of_a_fit_from_random_responsibilities_is_an_error_and_leaks_nothi
 }
 
 #[test]
-fn every_fault_of_a_pass_over_parts_on_several_lanes_is_an_error_and_leaks_nothing() {
+fn every_fault_of_a_pass_over_parts_is_an_error_and_leaks_nothing() {
     let machine = || Machine { multiprocessors: 8, ..Machine::default() };
     let (data, mixture, parts) =
         (dataset(300, 1), mixture(CovarianceType::Diag, 2, 1, 0.0), [0..100, 100..101, 101..300]);

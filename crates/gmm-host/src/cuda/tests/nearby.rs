@@ -10,18 +10,21 @@ use crate::shift;
 const REG: f64 = 1e-6;
 
 fn on_device(data: &Dataset, start: &Mixture, precision: Precision, plan: &str, reg_covar: f64) -> EmRun {
+    tried(data, start, precision, plan, reg_covar).unwrap()
+}
+
+fn tried(data: &Dataset, start: &Mixture, precision: Precision, plan: &str, reg_covar: f64) -> Result<EmRun, Error> {
     let forced = plan::ForcedPlan::parse(plan).unwrap();
-    let engine = CudaEngine::new(0).unwrap();
+    let engine = CudaEngine::new(0)?;
     let options = EmOptions { tol: 0.0, max_iter: 3, reg_covar, precision, autotune: false, fast: false };
-    let em =
-        |rows: &mut dyn Resident| run(rows, start.clone(), &options, 0, &mut |_| ControlFlow::Continue(())).unwrap();
+    let em = |rows: &mut dyn Resident| run(rows, start.clone(), &options, 0, &mut |_| ControlFlow::Continue(()));
     let (gpu, at) = (engine.gpu.clone(), shift::of_data(data));
     match precision {
         Precision::F32 => {
-            em(&mut CudaResident::<f32>::load(gpu, data, precision, &at, forced, LoadOptions::default()).unwrap())
+            em(&mut CudaResident::<f32>::load(gpu, data, precision, &at, forced, LoadOptions::default())?)
         }
         Precision::F64 => {
-            em(&mut CudaResident::<f64>::load(gpu, data, precision, &at, forced, LoadOptions::default()).unwrap())
+            em(&mut CudaResident::<f64>::load(gpu, data, precision, &at, forced, LoadOptions::default())?)
         }
     }
 }
@@ -119,4 +122,31 @@ fn rows_and_mixtures_that_do_not_suit_run_on_another_path() {
     let got = on_device(&data, &start, Precision::F64, "", REG);
     assert_eq!(fake.0.launches("nearby_pass"), 0);
     same(&got, &reference_with(&data, &start, 3, REG), 1e-11, "tied");
+}
+
+#[test]
+fn every_fault_is_an_error_and_leaks_nothing() {
+    let (rows, start) = problem(CovarianceType::Full, (200, 2, 5), 0.0);
+    let data = Dataset::new(rows).unwrap();
+    let run = || tried(&data, &start, Precision::F64, "path=nearby", REG);
+    let whole = {
+        let _fake = Fake::install(Machine::default());
+        run().unwrap()
+    };
+    for (class, code) in [(Class::Any, code::UNKNOWN), (Class::Wait, code::ILLEGAL_ADDRESS)] {
+        for at in 1.. {
+            let fake = Fake::with(Machine::default(), Some(Fault::once(class, at, code)));
+            let (end, failed) = (run(), fake.0.failed());
+            let what = format!("{class:?} {at}, code {code}");
+            match end {
+                Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
+                Ok(run) => assert!(run.mixture == whole.mixture && may_fail(failed), "{what}: after {failed:?}"),
+            }
+            fake.0.assert_clean(&what);
+            if failed.is_none() {
+                assert!(at > 3, "{what}");
+                break;
+            }
+        }
+    }
 }

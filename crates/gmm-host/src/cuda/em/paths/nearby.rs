@@ -14,7 +14,7 @@ use gmm_kernels::em::m_step;
 use gmm_kernels::em::nearby::{self, Size, TILES, nearby_encode, nearby_gather, nearby_lists};
 use gmm_kernels::layout::{Kind, tiled_len, tiles};
 
-use super::super::error_bounds::{self, ErrorBounds};
+use super::super::error_bounds::ErrorBounds;
 use super::super::path::{
     EmPath, Grid, Launch, LoopBuffers, LoopPlan, LoopRows, Operand, PathBuffers, Reason, Request, SINCE_AMPERE,
 };
@@ -192,9 +192,10 @@ impl EmPath for Nearby {
         true
     }
 
-    /// Only a covariance that is all but singular loses digits, not a distance from the shift.
-    fn error_bounds(&self, shape: &Shape) -> ErrorBounds {
-        ErrorBounds { most_terms: f64::INFINITY, ..error_bounds::of_features(shape.precision, shape.kind) }
+    /// No bounds: what the host's passes about the means compute, which would continue, rounds in the same way. A component
+    /// of a single row is left with the regularisation alone.
+    fn error_bounds(&self, _: &Shape) -> ErrorBounds {
+        ErrorBounds { most_terms: f64::INFINITY, least_left: -1.0 }
     }
 
     fn encode(&self, launcher: Launcher<'_>, plan: &LoopPlan, b: &LoopBuffers, iteration: u32) -> Result<(), Error> {

@@ -4,7 +4,8 @@ use gmm_model::CovarianceType;
 
 use super::*;
 use crate::path_names::{
-    CHUNKED_F64, CHUNKED_FP16, CHUNKED_SPLIT_FP16, FUSED, HOST, ON_DEVICE, SMALL_D, WGMMA_FP16, WGMMA_SPLIT_FP16,
+    CHUNKED_F64, CHUNKED_FP16, CHUNKED_SPLIT_FP16, FUSED, HOST, NEARBY, ON_DEVICE, SMALL_D, WGMMA_FP16,
+    WGMMA_SPLIT_FP16,
 };
 
 const HOPPER: Limits = Limits { multiprocessors: 132, shared_bytes: 232_448, l2_bytes: 62_914_560, f32_to_f64: 2 };
@@ -148,8 +149,21 @@ fn what_speaks_against_a_path_is_said() {
     assert!(none.iter().all(|candidate| !candidate.runs()));
     let forced = Case { forced: "path=chunked-f64", ..diag }.select((100, 4, 3), &|_| true);
     assert!(forced.iter().all(|of| of.runs() == (of.path.name() == CHUNKED_F64)));
-    let reason = forced[1].excluded.as_ref().unwrap().to_string();
+    let fused = forced.iter().find(|candidate| candidate.path.name() == FUSED).unwrap();
+    let reason = fused.excluded.as_ref().unwrap().to_string();
     assert!(reason.contains("GMM_PLAN"), "{reason}");
+}
+
+#[test]
+fn thousands_of_components_of_few_columns_are_looked_for_near_the_rows() {
+    for kind in [CovarianceType::Full, CovarianceType::Diag, CovarianceType::Spherical] {
+        let of = Case { kind, ..F32_FULL };
+        assert_eq!(of.first((1_000_000, 3, 1000)), NEARBY, "{kind}");
+        assert_ne!(of.first((1_000_000, 3, 511)), NEARBY, "{kind}: few components");
+        assert_ne!(of.first((10_000, 3, 1000)), NEARBY, "{kind}: few rows");
+        assert_ne!(of.first((1_000_000, 13, 1000)), NEARBY, "{kind}: many columns");
+    }
+    assert_ne!(Case { kind: CovarianceType::Tied, ..F32_FULL }.first((1_000_000, 3, 1000)), NEARBY);
 }
 
 #[test]
