@@ -84,6 +84,8 @@ fn two_columns_are_the_ends_of_intervals_of_which_one_may_be_open() {
     fit("--interval x=x_max").failed(3, &["row 3, column 0 is NaN", "--missing em"]);
     fit("--interval x=x_max --missing em --reg-covar 1").ok();
     fit("--interval x=x_max --missing drop").failed(2, &["would leave out rows with an open end"]);
+    fit("--interval x=0..1").failed(2, &["UPPER must be one column"]);
+    fit("--columns x --interval x=1").failed(2, &["with --columns the upper ends must be named"]);
     fit("--interval x=x_max --rounded x --missing em").failed(2, &["leave --censored and --rounded out"]);
     fit("--interval x=z").failed(3, &["'z'"]);
     fit("--interval x").failed(2, &["COLUMN=UPPER"]);

@@ -29,7 +29,8 @@ pub(crate) struct LimitArgs {
     interval: Vec<Interval>,
 }
 
-/// Two columns with the ends of intervals: by name or 0-based index, the first among those that are used.
+/// Two columns with the ends of intervals, by name. Without `--columns` the second may be an index into the file, and the first is then
+/// an index among the columns that are left.
 #[derive(Clone)]
 struct Interval {
     column: String,
@@ -39,6 +40,10 @@ struct Interval {
 impl Interval {
     fn new(text: &str) -> Result<Self, String> {
         match text.rsplit_once('=') {
+            // The words of a selection of several columns.
+            Some((_, upper)) if upper.starts_with('!') || upper.contains("..") || upper.contains(',') => {
+                Err("UPPER must be one column".to_owned())
+            }
             Some((column, upper)) if !column.is_empty() && !upper.is_empty() => {
                 Ok(Self { column: column.to_owned(), upper: upper.to_owned() })
             }
@@ -95,6 +100,21 @@ impl LimitArgs {
     /// Whether one of the options is given.
     pub(crate) const fn are_given(&self) -> bool {
         !(self.censored.is_empty() && self.rounded.is_empty() && self.truncated.is_empty() && self.interval.is_empty())
+    }
+
+    /// Checks that no upper end is an index if columns are selected: it would count other columns in the file than in the
+    /// selection.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] otherwise.
+    pub(crate) fn check_selected(&self) -> Result<(), Failure> {
+        match self.interval.iter().find(|interval| interval.upper.parse::<usize>().is_ok()) {
+            Some(Interval { column, upper }) => {
+                let why = "with --columns the upper ends must be named";
+                Err(Failure::Usage(format!("--interval {column}={upper}: {why}")))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The columns of the upper ends of intervals.

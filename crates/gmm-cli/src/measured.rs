@@ -60,6 +60,14 @@ impl MeasuredArgs {
         deviations.chain(self.limits.columns()).collect()
     }
 
+    /// As [`LimitArgs::check_selected`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn check_selected(&self) -> Result<(), Failure> {
+        self.limits.check_selected()
+    }
+
     /// Whether rows have intervals, of which an open end is no number in the table.
     pub(crate) fn have_intervals(&self) -> bool {
         !self.limits.columns().is_empty()
@@ -111,6 +119,9 @@ impl MeasuredArgs {
         }
         let taken = table.take_columns(&columns).map_err(|error| Failure::BadData(format!("{place}: {error}")))?;
         let (found, d) = (taken.len(), table.n_columns());
+        if self.have_intervals() && found != columns.len() {
+            return Err(Failure::BadData(format!("{place}: --interval: each upper end must be one column")));
+        }
         if found != d && !self.have_intervals() {
             let why =
                 "--noise-columns needs one standard deviation for each column of the data; --columns chooses these";

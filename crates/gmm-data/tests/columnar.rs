@@ -1,5 +1,6 @@
 //! Parquet and Arrow IPC.
 
+use std::io::Read;
 use std::sync::Arc;
 
 use crate::common::{self, check, golden, read, rows};
@@ -76,6 +77,21 @@ fn row_51_truncated_parquet_or_arrow_is_an_error_with_a_place() {
 }
 
 #[test]
+fn row_51_an_arrow_file_that_is_cut_off_or_has_no_message_is_an_error_through_a_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.arrow");
+    write_table(&path, &read("f8.npy").unwrap()).unwrap();
+    let whole = std::fs::read(&path).unwrap();
+    for len in 0..whole.len() {
+        let error = read_stream(&whole[..len], "stream", &ReadOptions::default()).map(drop).unwrap_err();
+        assert!(common::message(error).starts_with("stream"), "{len}");
+    }
+    // Zeros without end.
+    let endless = (&b"ARROW1"[..]).chain(std::io::repeat(0));
+    check(read_stream(endless, "stream", &ReadOptions::default()), &["no message follows the magic word"]);
+}
+
+#[test]
 fn row_51_corrupt_parquet_or_arrow_never_panics() {
     for (name, format) in
         [("single.parquet", Format::Parquet), ("single.arrows", Format::Arrow), ("nulls.feather", Format::Arrow)]
@@ -102,6 +118,9 @@ fn what_is_written_is_read_back() {
             write_table(&path, &table).unwrap();
             let again = read_table(&path, &ReadOptions::default()).unwrap();
             assert_eq!(rows(&again), rows(&table), "{source} as {name}");
+            let bytes = std::fs::read(&path).unwrap();
+            let piped = read_stream(&bytes[..], "stream", &ReadOptions::default()).unwrap();
+            assert_eq!(rows(&piped), rows(&table), "{source} as {name} through a pipe");
             if table.names.is_some() {
                 assert_eq!(again.names, table.names, "{source} as {name}");
             }

@@ -1,7 +1,7 @@
 //! Reads Arrow IPC as it arrives: no more than one record batch is in memory beside the matrix. The file form is the stream form
 //! between a magic word and a footer.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 
 use arrow_array::RecordBatch;
 use arrow_ipc::Block;
@@ -11,11 +11,19 @@ use super::message::{CONTINUATION, Decoder, body_len, check_memory, corrupt, mes
 use crate::error::Fault;
 use crate::{Problem, ReadOptions, Table, memory};
 
-/// The first bytes of a file, before its messages.
-pub(super) const FILE_START: &[u8; 8] = b"ARROW1\0\0";
+/// The first and the last bytes of a file.
+const MAGIC: &[u8; 6] = b"ARROW1";
 
-/// The last bytes of a file.
-const FILE_END: &[u8; 6] = b"ARROW1";
+/// Far more than the alignments that writers use.
+const MOST_PADDING: usize = 1 << 16;
+
+/// Whether the first bytes are those of a file in which each message begins with the marker. Zeros fill the space to the first
+/// message.
+pub(super) fn is_file(start: &[u8]) -> bool {
+    let Some(rest) = start.strip_prefix(MAGIC) else { return false };
+    let zeros = rest.iter().take_while(|byte| **byte == 0).count();
+    rest[zeros..].iter().zip(&CONTINUATION).all(|(a, b)| a == b)
+}
 
 /// Reads a stream in which each message begins with the marker, as all writers have done since 2019.
 pub(super) fn read(reader: impl Read, options: &ReadOptions) -> Result<Table, Fault> {
@@ -26,14 +34,34 @@ pub(super) fn read(reader: impl Read, options: &ReadOptions) -> Result<Table, Fa
     })
 }
 
-/// Reads a file that begins with [`FILE_START`] as it arrives. Its footer, which repeats where the messages are, only has to be
-/// there: a file that was cut off lacks it.
-pub(super) fn read_file(mut reader: impl Read, options: &ReadOptions) -> Result<Table, Fault> {
-    reader.read_exact(&mut [0; FILE_START.len()])?;
-    read_from(reader, FILE_START.len() as u64, options, |reader| {
+/// Reads a [file](is_file) as it arrives. Its footer, which repeats where the messages are, only has to be there: a file that was
+/// cut off lacks it.
+pub(super) fn read_file(mut reader: impl BufRead, options: &ReadOptions) -> Result<Table, Fault> {
+    reader.read_exact(&mut [0; MAGIC.len()])?;
+    let mut start = MAGIC.len();
+    loop {
+        let some = reader.fill_buf()?;
+        let (len, zeros) = (some.len(), some.iter().take_while(|byte| **byte == 0).count());
+        reader.consume(zeros);
+        start += zeros;
+        if zeros < len || len == 0 {
+            break;
+        }
+        if start > MOST_PADDING {
+            return Err(corrupt("no message follows the magic word"));
+        }
+    }
+    read_from(reader, start as u64, options, |reader| {
         let mut footer = Vec::new();
         memory::append(reader, &mut footer, u64::MAX, "the footer")?;
-        if footer.ends_with(FILE_END) { Ok(()) } else { Err(corrupt("the file ends before its footer")) }
+        let Some(rest) = footer.strip_suffix(MAGIC) else { return Err(corrupt("the file ends before its footer")) };
+        let Some((rest, len)) = rest.split_last_chunk() else { return Err(corrupt("the file has no footer")) };
+        let padding = rest.len() as i64 - i64::from(i32::from_le_bytes(*len));
+        if (0..64).contains(&padding) {
+            Ok(())
+        } else {
+            Err(corrupt("the end of the messages is not that of the file"))
+        }
     })
 }
 

@@ -14,7 +14,6 @@ use parquet::file::reader::{ChunkReader, Length};
 use super::batch::Plan;
 use super::footer::check_footer;
 use super::gather::Receive;
-use super::ipc_stream::FILE_START;
 use super::message::CONTINUATION;
 use super::pages::check_pages;
 use crate::error::{Fault, first_line};
@@ -97,7 +96,7 @@ pub(crate) fn read_arrow_stream(mut reader: impl BufRead, options: &ReadOptions)
     let start = reader.fill_buf()?;
     if start.starts_with(&CONTINUATION) {
         contained(|| super::ipc_stream::read(reader, options))
-    } else if start.strip_prefix(FILE_START).is_some_and(|rest| rest.starts_with(&CONTINUATION)) {
+    } else if super::ipc_stream::is_file(start) {
         contained(|| super::ipc_stream::read_file(reader, options))
     } else {
         read_arrow(&read_whole(reader, options)?.into(), options)

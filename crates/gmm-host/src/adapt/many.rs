@@ -193,7 +193,7 @@ fn means_of_each(
     let (s, (k, d)) = (utterances.rows.len(), background.means().dim());
     memory::check("the adapted means", 8 * s as u128 * k as u128 * d as u128)?;
     let mut all = Array3::zeros((s, k, d));
-    // Each is written once, by the thread that has the statistics.
+    // Each is written by the thread that has the statistics.
     let slots: Vec<_> = all.outer_iter_mut().map(Mutex::new).collect();
     pass(&|i, statistics| {
         // The engine does not record the mixture, and its passes were under this one.

@@ -145,6 +145,8 @@ fn partial_em(
     let some = rows.select_rows(&which).with_weights(weights)?;
     let options = from_start(options, mixture.selected(&after, share / total)?);
     match fit_observed(engine, &some, &options, observer) {
+        // Some rows may lack what all rows have: a column without holes, or room for a copy.
+        Err(Error::Data(_) | Error::Memory { .. } | Error::TooFewRows { .. }) => Ok(mixture),
         Err(error) if error.is_numerical() => Ok(mixture),
         fitted => Ok(replaced(&mixture, after, &fitted?.mixture, total)?),
     }

@@ -412,6 +412,8 @@ pub(crate) struct LoopPlan {
     pub(crate) n: u64,
     pub(crate) sections: usize,
     pub(crate) path: &'static dyn EmPath,
+    /// Whether the user chose the path.
+    pub(crate) is_forced: bool,
     pub(crate) grid: Grid,
     pub(crate) layout: FeatureLayout,
     pub(crate) matrices: Matrices,

@@ -285,6 +285,7 @@ pub(super) fn plan_over<T: Number>(
         n,
         sections: sections.count(),
         path,
+        is_forced: rows.forced.path().is_some(),
         grid,
         layout: path.layout(&shape),
         matrices,

@@ -198,7 +198,6 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
             total_weight,
             reg_covar: o.reg_covar,
             least_left: 1e-6,
-            about_means: 0,
             counts: counts.pointer_mut(),
             after: after.pointer_mut(),
             means: means.pointer_mut(),

@@ -43,7 +43,7 @@ const LOOK: usize = 32;
 const PARTIALS: u64 = 1 << 30;
 
 const FEW_COLUMNS: &str = "full covariances of up to 6 columns, diag and spherical of up to 12";
-const WHOLE: &str = "rows that are on the device as one section";
+const WHOLE: &str = "fewer than 2^32 rows that are on the device as one section";
 
 /// The buffers, in words of 8 bytes from the start of [`PathBuffers::nearby`].
 struct Buffers {
@@ -240,8 +240,7 @@ impl EmPath for Nearby {
         let blocks = listed.chunks(listed.len().div_ceil(plan.grid.blocks as usize));
         let seen: Vec<f64> = blocks.flat_map(|of| of.iter().step_by(LOOK)).map(|&count| f64::from(count)).collect();
         let share = seen.iter().sum::<f64>() / (seen.len() as f64 * k as f64);
-        // With fewer components the path only runs if it is asked for.
-        let suits = share <= MOST_LISTED || u64::from(shape.k) < LEAST_COMPONENTS;
+        let suits = share <= MOST_LISTED || plan.is_forced;
         tracing::debug!(share, suits, "components near a tile");
         Ok(suits)
     }
