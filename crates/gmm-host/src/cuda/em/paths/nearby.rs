@@ -36,13 +36,13 @@ const LEAST_ROWS: u64 = 1 << 15;
 /// on the paths that evaluate all of them, and some time goes into finding it.
 const MOST_LISTED: f64 = 0.2;
 
-/// Of so many tiles, one is looked at to find that share.
+/// One tile in this many is looked at to find that share.
 const LOOK: usize = 32;
 
 /// Most bytes of partial sums.
 const PARTIALS: u64 = 1 << 30;
 
-const FEW_COLUMNS: &str = "full covariances of up to 6 columns, diag and spherical of up to 12";
+const FEW_COLUMNS: &str = "up to 6 columns with full covariances, or 12 with variances alone";
 const WHOLE: &str = "fewer than 2^32 rows that are on the device as one section";
 
 /// The buffers, in words of 8 bytes from the start of [`PathBuffers::nearby`].
