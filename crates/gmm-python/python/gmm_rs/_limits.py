@@ -37,7 +37,7 @@ class Limits:
     >>> X = np.random.default_rng(0).normal(size=(1000, 1))
     >>> seen = np.maximum(X, -0.5)
     >>> model = GaussianMixture(tol=1e-8, max_iter=1000).fit(seen, limits=Limits(censored=(-0.5, None)))
-    >>> abs(model.means_[0, 0]) < 0.1 < abs(seen.mean())
+    >>> bool(abs(model.means_[0, 0]) < 0.1 < abs(seen.mean()))
     True
     """
 
