@@ -55,23 +55,33 @@ pub(crate) struct Arguments {
     seed: u64,
 }
 
+impl Arguments {
+    /// Opens the record of times for each `what`.
+    fn record(&self, engine: &dyn Engine, what: &str) -> Result<Csv> {
+        let Self { quick, turns, cuda, out, seed, .. } = self;
+        let hardware = hardware::describe(engine);
+        let option = |is_given: bool, name: &'static str| if is_given { name } else { "" };
+        let (cuda, quick) = (option(*cuda, " --cuda"), option(*quick, " --quick"));
+        let command = format!("large-k{cuda} --turns {turns} --seed {seed}{quick}");
+        let title = format!("milliseconds per {what} with thousands of components, over lists and over all components");
+        let mut facts = Facts::new(&title, machine::commit(Path::new(".")), &command);
+        facts.extend(hardware.facts);
+        Csv::create(out, &hardware.slug, &format!("large-k-{}", machine::today()), &facts, COLUMNS)
+    }
+}
+
 /// Measures all problems and writes the record.
 ///
 /// # Errors
 /// If a file cannot be written, or an answer is wrong.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let Arguments { quick, turns, threads, cuda, out, seed } = arguments;
+    let Arguments { quick, turns, threads, cuda, seed, .. } = arguments;
     if *cuda {
         return run_on_gpu(arguments);
     }
     let near = CpuEngine::new(*threads)?;
     let dense = CpuEngine::new(*threads)?.with_skipping(false);
-    let hardware = hardware::describe(&near);
-    let command = format!("large-k --turns {turns} --seed {seed}{}", if *quick { " --quick" } else { "" });
-    let title = "milliseconds per pass with thousands of components, over lists and over all components";
-    let mut facts = Facts::new(title, machine::commit(Path::new(".")), &command);
-    facts.extend(hardware.facts);
-    let mut record = Csv::create(out, &hardware.slug, &format!("large-k-{}", machine::today()), &facts, COLUMNS)?;
+    let mut record = arguments.record(&near, "pass")?;
     let mut wrong = 0;
     for (n, d, k, kind) in PROBLEMS {
         let (n, k) = if *quick { (n / QUICK, k / QUICK) } else { (n, k) };
@@ -118,15 +128,10 @@ const FITS_ALLOWED: [(Precision, f64); 2] = [(Precision::F64, 1e-10), (Precision
 /// Fits of [`ITERATIONS`] iterations on a GPU, over lists and over all components: an iteration on the device's clock, and the
 /// whole call.
 fn run_on_gpu(arguments: &Arguments) -> Result<()> {
-    let Arguments { quick, turns, out, seed, .. } = arguments;
+    let Arguments { quick, turns, seed, .. } = arguments;
     let near = CudaEngine::new(0)?;
     let dense = near.clone().without_skipping();
-    let hardware = hardware::describe(&near);
-    let command = format!("large-k --cuda --turns {turns} --seed {seed}{}", if *quick { " --quick" } else { "" });
-    let title = "milliseconds per iteration with thousands of components, over lists and over all components";
-    let mut facts = Facts::new(title, machine::commit(Path::new(".")), &command);
-    facts.extend(hardware.facts);
-    let mut record = Csv::create(out, &hardware.slug, &format!("large-k-{}", machine::today()), &facts, COLUMNS)?;
+    let mut record = arguments.record(&near, "iteration")?;
     let mut wrong = 0;
     for (n, d, k, kind) in PROBLEMS {
         let (n, k) = if *quick { (n / QUICK, k / QUICK) } else { (n, k) };

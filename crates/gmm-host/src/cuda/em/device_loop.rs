@@ -8,7 +8,7 @@ use gmm_model::{CovarianceType, Covariances, Mixture};
 use ndarray::{Array1, Array2};
 
 use super::m_step;
-use super::packing::{pack, unpack};
+use super::packing::{integers, pack, unpack, words};
 use super::path::{Launch, LoopBuffers, LoopPlan, LoopRows};
 use super::prior;
 use super::workspace::Workspace;
@@ -283,7 +283,7 @@ fn prepare<T: Number>(rows: &mut Rows<T>, plan: &LoopPlan, b: &LoopBuffers) -> R
         }
     }
     let Some(least) = least else { return Ok(()) };
-    let words = pairs(&least);
+    let words = words(&least.iter().map(|scale| scale.to_bits()).collect::<Vec<_>>());
     // SAFETY: the driver copies pageable memory before it returns.
     let copied = unsafe { b.own.scales.index(..words.len()).async_copy_from(&words[..], &rows.queue.stream) };
     rows.gpu.check("a copy of scales to the device", copied)
@@ -296,15 +296,5 @@ fn scales<T: Number>(rows: &Rows<T>, from: &DeviceSlice<f64>) -> Result<Vec<f32>
     let copied = unsafe { from.async_copy_to(&mut words[..], &rows.queue.stream) };
     rows.gpu.check("a copy of scales from the device", copied)?;
     rows.queue.wait(&rows.gpu)?;
-    Ok(words
-        .iter()
-        .flat_map(|word: &f64| [word.to_bits() as u32, (word.to_bits() >> 32) as u32])
-        .map(f32::from_bits)
-        .collect())
-}
-
-/// Pairs of `f32` as words.
-fn pairs(numbers: &[f32]) -> Vec<f64> {
-    let word = |pair: &[f32]| f64::from_bits(u64::from(pair[0].to_bits()) | u64::from(pair[1].to_bits()) << 32);
-    numbers.chunks_exact(2).map(word).collect()
+    Ok(integers(&words).map(f32::from_bits).collect())
 }

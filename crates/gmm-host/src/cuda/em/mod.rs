@@ -13,6 +13,7 @@
 //! more launches beside the M-step ([`mod@bayes`]). Where the host makes the M-step, [`pass`] runs the same kernels once.
 
 mod bayes;
+mod buffers;
 mod device_loop;
 pub(crate) mod error_bounds;
 mod exchange;
@@ -23,6 +24,7 @@ mod parts;
 pub(crate) mod path;
 pub(crate) mod paths;
 mod prior;
+mod reason;
 mod run;
 pub(crate) mod select;
 mod sums;

@@ -1,9 +1,20 @@
-//! Covariances in the packed form of the statistics, which the loop on the device uses: lower triangles row by row, or
-//! variances.
+//! What the buffers of the loop on the device hold: covariances in the packed form of the statistics, lower triangles row by
+//! row or variances, and integers in words of 8 bytes.
 
 use gmm_kernels::layout::{packed_index, packed_len};
 use gmm_model::{CovarianceType, Covariances};
 use ndarray::{Array1, Array2, Array3};
+
+/// Integers as words, two in each.
+pub(crate) fn words(integers: &[u32]) -> Vec<f64> {
+    let word = |pair: &[u32]| u64::from(pair[0]) | pair.get(1).map_or(0, |second| u64::from(*second) << 32);
+    integers.chunks(2).map(|pair| f64::from_bits(word(pair))).collect()
+}
+
+/// The integers of [`words`].
+pub(crate) fn integers(words: &[f64]) -> impl Iterator<Item = u32> {
+    words.iter().flat_map(|word| [word.to_bits() as u32, (word.to_bits() >> 32) as u32])
+}
 
 /// Packs `covariances` into `out`, which has exactly the packed length.
 pub(crate) fn pack(covariances: &Covariances, out: &mut [f64]) {

@@ -5,15 +5,16 @@
 //! after lost precision all use that list.
 
 use std::fmt;
-use std::ops::Range;
 
 use cust::memory::DeviceSlice;
 use gmm_kernels::em::layout::FeatureLayout;
 use gmm_kernels::em::m_step::Matrices;
 use gmm_kernels::layout::Kind;
 
+pub(crate) use super::buffers::{BayesBuffers, LoopBuffers, PathBuffers};
 use super::error_bounds::ErrorBounds;
 use super::prior::PriorNumbers;
+pub(crate) use super::reason::{Reason, SINCE_AMPERE, SINCE_HOPPER};
 use crate::Error;
 use crate::cuda::driver::device::{Gpu, Limits};
 use crate::cuda::launch::plan::ForcedPlan;
@@ -193,84 +194,6 @@ impl Request<'_> {
     }
 }
 
-/// Why a path does not run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
-    /// `GMM_PLAN` sets `loop=host`.
-    HostForced,
-    /// `GMM_PLAN` names another path.
-    OtherForced,
-    /// The matrices of the M-step need more shared memory than a block can have.
-    MStep {
-        d: u32,
-        wanted: u64,
-        room: u64,
-    },
-    SharedMemory {
-        wanted: u64,
-        room: u64,
-    },
-    /// The device's module lacks the kernel; `since` says which devices have it.
-    NoKernel {
-        since: &'static str,
-    },
-    /// The sums of a pass do not fit into registers.
-    Registers {
-        k: u32,
-        d: u32,
-    },
-    /// The path supports only the problems that the text names.
-    Only(&'static str),
-    /// Rows have weights, whose range may exceed that of half precision.
-    RowWeights,
-    /// The engine is to evaluate all components.
-    Dense,
-    /// The path is less precise, and the user did not opt in.
-    NotAskedFor,
-    F64IsSlow {
-        times: u32,
-    },
-    /// It takes more of something to be faster; the text names what.
-    TooFew {
-        what: &'static str,
-        least: u64,
-    },
-    /// Most of the work would be on padding; the text names what is padded.
-    Padding(&'static str),
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::HostForced => f.write_str("GMM_PLAN sets loop=host"),
-            Self::OtherForced => f.write_str("GMM_PLAN names another path"),
-            Self::MStep { d, wanted, room } => {
-                write!(f, "the M-step of {d} columns needs {wanted} bytes of shared memory, the GPU has {room}")
-            }
-            Self::SharedMemory { wanted, room } => {
-                write!(f, "a block needs {wanted} bytes of shared memory, the GPU has {room}")
-            }
-            Self::NoKernel { since } => write!(f, "the GPU's module lacks its kernel: {since}"),
-            Self::Registers { k, d } => {
-                write!(f, "the sums of {k} components of {d} columns do not fit into registers")
-            }
-            Self::Only(what) => write!(f, "it supports only {what}"),
-            Self::RowWeights => f.write_str("rows have weights, which may exceed the range of half precision"),
-            Self::Dense => f.write_str("the engine is to evaluate all components"),
-            Self::NotAskedFor => f.write_str("it is less precise; --precision fast enables it"),
-            Self::F64IsSlow { times } => {
-                write!(f, "it computes in f64, and f32 is {times} times as fast on this GPU")
-            }
-            Self::TooFew { what, least } => write!(f, "it is slower with fewer than {least} {what}"),
-            Self::Padding(of) => write!(f, "padding would be most of its {of}"),
-        }
-    }
-}
-
-/// The devices that have tensor cores for f64.
-pub(crate) const SINCE_AMPERE: &str = "f64 tensor cores need compute capability 8.0";
-pub(crate) const SINCE_HOPPER: &str = "warpgroup instructions (wgmma) need a Hopper GPU";
-
 /// How a path divides the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grid {
@@ -287,120 +210,6 @@ impl Grid {
     pub(crate) fn chunks(self, n: u64) -> impl Iterator<Item = (u64, u64)> {
         (0..n).step_by(self.chunk as usize).map(move |start| (start, self.chunk.min(n - start)))
     }
-}
-
-/// A path's own buffers. `A` is a length in 8-byte words, a range of words, or the memory itself. Each field's comment
-/// gives its content's type.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct PathBuffers<A> {
-    /// `u32`: coefficients encoded as operands of the products.
-    pub(crate) operands: A,
-    /// `f32`: `−Wμ`, added to products of rows with a component's factor `W` to centre them at its mean.
-    pub(crate) offsets: A,
-    /// `f32`, `(8*groups, 2)`: each component's constant and multiplier.
-    pub(crate) scalars: A,
-    /// `f32`, `(d+1,)`: powers of two that scale the columns, and the norm, into half precision's range.
-    pub(crate) scales: A,
-    /// Squared norms of all rows, or of a section's if the rows are streamed, `tiled_len(n, 1)`, `f64` or `f32`, if
-    /// norms are a feature.
-    pub(crate) norms: A,
-    /// Per chunk: exponentials of log densities minus the row's largest, or features in half precision.
-    pub(crate) exponentials: A,
-    /// Per chunk: factors that turn exponentials into responsibilities.
-    pub(crate) factors: A,
-    /// Per chunk: partial sums of the rows' log-likelihoods.
-    pub(crate) likelihoods: A,
-    /// `f32`, per chunk: log joint densities.
-    pub(crate) joint: A,
-    /// `u32`, per chunk: responsibilities in half precision, two per word.
-    pub(crate) responsibilities: A,
-    /// Ordered rows, boxes, records and lists: [`nearby`](super::paths::nearby).
-    pub(crate) nearby: A,
-}
-
-impl<A: Clone> PathBuffers<A> {
-    /// Applies `f` to each field, in a fixed order.
-    pub(crate) fn map<B>(&self, mut f: impl FnMut(A) -> B) -> PathBuffers<B> {
-        PathBuffers {
-            operands: f(self.operands.clone()),
-            offsets: f(self.offsets.clone()),
-            scalars: f(self.scalars.clone()),
-            scales: f(self.scales.clone()),
-            norms: f(self.norms.clone()),
-            exponentials: f(self.exponentials.clone()),
-            factors: f(self.factors.clone()),
-            likelihoods: f(self.likelihoods.clone()),
-            joint: f(self.joint.clone()),
-            responsibilities: f(self.responsibilities.clone()),
-            nearby: f(self.nearby.clone()),
-        }
-    }
-}
-
-impl<A: Copy> PathBuffers<A> {
-    /// All fields, in the order of [`map`](Self::map).
-    pub(crate) const fn all(&self) -> [A; 10] {
-        let Self { operands, offsets, scalars, scales, norms, .. } = *self;
-        let Self { exponentials, factors, likelihoods, joint, responsibilities, .. } = *self;
-        [operands, offsets, scalars, scales, norms, exponentials, factors, likelihoods, joint, responsibilities]
-    }
-}
-
-impl PathBuffers<Range<usize>> {
-    /// End of the range that is zeroed before the first iteration: no kernel writes the padding of operands, offsets
-    /// and scalars.
-    pub(crate) fn zeroed_until(&self) -> usize {
-        self.scalars.end
-    }
-}
-
-/// The device buffers of a loop.
-#[derive(Clone, Copy)]
-pub(crate) struct LoopBuffers {
-    /// State, `(4,)`.
-    pub(crate) state: DeviceSlice<u32>,
-    /// `(k,)`.
-    pub(crate) empty: DeviceSlice<u32>,
-    /// The last [`TRACE`](gmm_kernels::em::m_step::TRACE) mean log-likelihoods.
-    pub(crate) trace: DeviceSlice<f64>,
-    /// `(k,)`; 1 with a prior.
-    pub(crate) weights: DeviceSlice<f64>,
-    /// `(k, d)`: means minus the shift.
-    pub(crate) means: DeviceSlice<f64>,
-    /// Packed, `second_len(kind, k, d)`.
-    pub(crate) covariances: DeviceSlice<f64>,
-    /// `(2,)`.
-    pub(crate) carry: DeviceSlice<f64>,
-    /// `(8*groups,)`.
-    pub(crate) constants: DeviceSlice<f64>,
-    /// [`LoopPlan::coefficients`].
-    pub(crate) coefficients: DeviceSlice<f64>,
-    /// `(k, d*(d+1)/2)` if [`EmPath::takes_roots`].
-    pub(crate) roots: Option<DeviceSlice<f64>>,
-    /// [`FeatureLayout::sums`].
-    pub(crate) sums: DeviceSlice<f64>,
-    /// `(d*(d+1)/2,)` if the covariance is tied.
-    pub(crate) scatter: Option<DeviceSlice<f64>>,
-    /// `(k, wide_matrix(d))` if the M-step's matrices are in device memory.
-    pub(crate) matrices: Option<DeviceSlice<f64>>,
-    /// `(partials, sums)`.
-    pub(crate) partials: DeviceSlice<f64>,
-    /// With a prior.
-    pub(crate) bayes: Option<BayesBuffers>,
-    pub(crate) own: PathBuffers<DeviceSlice<f64>>,
-}
-
-/// The buffers of variational Bayes.
-#[derive(Clone, Copy)]
-pub(crate) struct BayesBuffers {
-    /// `(k,)`: Σ r.
-    pub(crate) counts: DeviceSlice<f64>,
-    /// `(k,)`: Σ r of the components after each.
-    pub(crate) after: DeviceSlice<f64>,
-    /// m less the shift, then C: [`prior_len`](super::prior::prior_len).
-    pub(crate) prior: DeviceSlice<f64>,
-    /// `(k,)`: parts of the divergence from the prior.
-    pub(crate) divergences: DeviceSlice<f64>,
 }
 
 /// What stays constant during a loop.

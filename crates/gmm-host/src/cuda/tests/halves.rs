@@ -16,7 +16,15 @@ const LITTLE: Machine = Machine { shared: 52 << 10, ..Machine::ONE };
 
 /// `f32` rows around `k` corners, and a mixture with its means near them.
 pub(super) fn problem(kind: CovarianceType, (n, d, k): (usize, usize, usize)) -> (Array2<f64>, Mixture) {
-    let corner = |c: usize, j: usize| 3.0 * noise(77 + c * d + j);
+    around(kind, (n, d, k), |c, j| 3.0 * noise(77 + c * d + j))
+}
+
+/// As [`problem`], around given corners.
+pub(super) fn around(
+    kind: CovarianceType,
+    (n, d, k): (usize, usize, usize),
+    corner: impl Fn(usize, usize) -> f64,
+) -> (Array2<f64>, Mixture) {
     let rows = Array2::from_shape_fn((n, d), |(i, j)| {
         let v = corner(i * 7 % k, j) + noise(i * d + j) + noise(90_000 + i * d + j);
         f64::from(v as f32)

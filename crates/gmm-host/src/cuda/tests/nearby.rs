@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::halves::{reference_with, same};
+use super::halves::{around, reference_with, same};
 use super::*;
 use crate::em::{EmOptions, EmRun, run};
 use crate::shift;
@@ -33,13 +33,7 @@ fn tried(data: &Dataset, start: &Mixture, precision: Precision, plan: &str, reg_
 fn problem(kind: CovarianceType, (n, d, k): (usize, usize, usize), offset: f64) -> (Array2<f64>, Mixture) {
     let side = (1..).find(|&side: &usize| side.pow(d.min(3) as u32) >= k).unwrap();
     let corner = |c: usize, j: usize| offset + if j < 3 { (c / side.pow(j as u32) % side) as f64 * 3.0 } else { 0.0 };
-    let rows = Array2::from_shape_fn((n, d), |(i, j)| {
-        let v = corner(i * 7 % k, j) + noise(i * d + j) + noise(90_000 + i * d + j);
-        f64::from(v as f32)
-    });
-    let like = mixture(kind, k, d, 0.0);
-    let means = Array2::from_shape_fn((k, d), |(c, j)| corner(c, j) + 0.2 * noise(991 + c * d + j));
-    (rows, Mixture::new(like.weights().to_owned(), means, like.covariances().clone()).unwrap())
+    around(kind, (n, d, k), corner)
 }
 
 fn agrees(kind: CovarianceType, precision: Precision, size: (usize, usize, usize), weighted: bool) {
@@ -57,6 +51,11 @@ fn agrees(kind: CovarianceType, precision: Precision, size: (usize, usize, usize
     let again = on_device(&data, &start, precision, "path=nearby", REG);
     assert_eq!((&got.mixture, &got.trace), (&again.mixture, &again.trace), "{what}: the same bits");
     fake.0.assert_clean(&what);
+}
+
+#[test]
+fn the_floor_is_that_of_the_cpu() {
+    assert_eq!(gmm_kernels::em::nearby::FLOOR, crate::nearby::FLOOR);
 }
 
 #[test]

@@ -6,7 +6,6 @@
 use std::ops::Range;
 
 use cust::memory::{AsyncCopyDestination, DeviceSlice};
-
 use gmm_kernels::THREADS;
 use gmm_kernels::em::chunked::double_precision::DoublePrecision;
 use gmm_kernels::em::layout::FeatureLayout;
@@ -15,6 +14,7 @@ use gmm_kernels::em::nearby::{self, Size, TILES, nearby_encode, nearby_gather, n
 use gmm_kernels::layout::{Kind, tiled_len, tiles};
 
 use super::super::error_bounds::ErrorBounds;
+use super::super::packing::{integers, words};
 use super::super::path::{
     EmPath, Grid, Launch, LoopBuffers, LoopPlan, LoopRows, Operand, PathBuffers, Reason, Request, SINCE_AMPERE,
 };
@@ -283,14 +283,7 @@ fn download(launcher: Launcher<'_>, from: &DeviceSlice<f64>, to: &mut [f64]) -> 
 fn numbers(launcher: Launcher<'_>, from: &DeviceSlice<f64>, count: usize) -> Result<Vec<u32>, Error> {
     let mut words = vec![0.0; from.len()];
     download(launcher, from, &mut words)?;
-    let both = words.iter().flat_map(|word: &f64| [word.to_bits() as u32, (word.to_bits() >> 32) as u32]);
-    Ok(both.take(count).collect())
-}
-
-/// Pairs of integers as words.
-fn words(numbers: &[u32]) -> Vec<f64> {
-    let word = |pair: &[u32]| u64::from(pair[0]) | pair.get(1).map_or(0, |second| u64::from(*second) << 32);
-    numbers.chunks(2).map(|pair| f64::from_bits(word(pair))).collect()
+    Ok(integers(&words).take(count).collect())
 }
 
 /// The position of each component in the order of a k-d tree of the means.
