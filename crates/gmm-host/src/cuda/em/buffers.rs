@@ -88,11 +88,11 @@ pub(crate) struct LoopBuffers {
     pub(crate) carry: DeviceSlice<f64>,
     /// `(8*groups,)`.
     pub(crate) constants: DeviceSlice<f64>,
-    /// [`LoopPlan::coefficients`].
+    /// `LoopPlan::coefficients`.
     pub(crate) coefficients: DeviceSlice<f64>,
-    /// `(k, d*(d+1)/2)` if [`EmPath::takes_roots`].
+    /// `(k, d*(d+1)/2)` if `EmPath::takes_roots`.
     pub(crate) roots: Option<DeviceSlice<f64>>,
-    /// [`FeatureLayout::sums`].
+    /// `FeatureLayout::sums`.
     pub(crate) sums: DeviceSlice<f64>,
     /// `(d*(d+1)/2,)` if the covariance is tied.
     pub(crate) scatter: Option<DeviceSlice<f64>>,
