@@ -216,7 +216,8 @@ fn far(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).fold(0.0, |m: f64, (a, b)| m.max((a - b).abs())) / size
 }
 
-fn error(a: &Statistics, b: &Statistics) -> f64 {
+/// The largest error of the sums, each relative to the largest entry of its array.
+pub(crate) fn error(a: &Statistics, b: &Statistics) -> f64 {
     let first = |s: &Statistics| s.first.iter().copied().collect::<Vec<_>>();
     let sums = [(&a.weight, &b.weight), (&a.second, &b.second)].map(|(a, b)| far(a, b));
     let likelihood = far(&[a.log_likelihood], &[b.log_likelihood]);

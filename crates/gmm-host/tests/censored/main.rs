@@ -4,6 +4,8 @@
 mod common;
 mod fits;
 mod passes;
+#[path = "../common/simulation.rs"]
+mod simulate;
 mod simulation;
 
 use gmm_host::{CpuEngine, Engine, Resident, shift};

@@ -5,6 +5,9 @@ mod common;
 mod fits;
 mod passes;
 mod problems;
+#[path = "../common/simulation.rs"]
+mod simulate;
+mod simulation;
 
 use gmm_host::{CpuEngine, Engine, Resident, shift};
 use gmm_model::deconvolution::MeasurementErrors;

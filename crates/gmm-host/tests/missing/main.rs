@@ -4,6 +4,9 @@
 mod common;
 mod fits;
 mod passes;
+#[path = "../common/simulation.rs"]
+mod simulate;
+mod simulation;
 
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics, missing::reference};
 use ndarray::Array2;
