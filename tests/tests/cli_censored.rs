@@ -1,4 +1,4 @@
-//! `--censored`, `--rounded`, `--truncated` and `--interval`: rows known only within limits.
+//! `--censored`, `--rounded`, `--recorded` and `--interval`: rows known only within limits.
 
 use gmm_tests::{Folder, close, numbers};
 
@@ -59,7 +59,7 @@ fn a_fit_finds_what_rounding_and_truncation_hide() {
     folder.gmm(&format!("{FIT} --rounded y=2")).ok();
     check(&folder, 0.12);
     let folder = table(|[x, y]| (x < 0.5).then_some([x, y]));
-    let summary = folder.gmm(&format!("{FIT} --truncated x=..0.5")).ok().json();
+    let summary = folder.gmm(&format!("{FIT} --recorded x=..0.5")).ok().json();
     check(&folder, 0.25);
     assert_eq!(summary["rules"][0].as_str(), Some("rows truncated to -inf to 0.5 in column 0"));
 }
@@ -101,7 +101,7 @@ fn what_does_not_fit_is_refused() {
     fit("--censored x=1..0").failed(2, &["lower end must be below"]);
     fit("--censored x").failed(2, &["COLUMN=LOW..HIGH"]);
     fit("--rounded x=0").failed(2, &["above 0"]);
-    fit("--truncated x=0..1").failed(3, &["row", "is outside of the truncation from 0 to 1"]);
+    fit("--recorded x=0..1").failed(3, &["row", "is outside of the truncation from 0 to 1"]);
     fit("--censored x=0.. --noise").failed(3, &["cannot be used with censored, rounded or truncated rows"]);
     fit("--censored x=0.. --online").failed(3, &["--online cannot be used with censored"]);
     fit("--censored x=0.. --by y").failed(2, &["does not take measurement errors or limits"]);
@@ -120,7 +120,7 @@ fn rows_of_f32_reach_limits_and_names_of_columns_stay() {
     folder.write("x.npy", bytes);
     let summary = folder.gmm("fit x.npy -k 1 -o m.json --json --censored 0=0.1..").ok().json();
     assert_eq!(summary["rules"][0].as_str(), Some("20 values known within limits"));
-    folder.gmm("fit x.npy -k 1 -o t.json --truncated 0=0.1..").ok();
+    folder.gmm("fit x.npy -k 1 -o t.json --recorded 0=0.1..").ok();
     let folder = table(Some);
     folder.gmm(&format!("{FIT} --rounded y")).ok();
     assert_eq!(folder.json("m.json")["feature_names"][1].as_str(), Some("y"));

@@ -208,3 +208,24 @@ fn a_fit_of_labelled_rows_only_is_that_of_each_group() {
     gmm_tests::close(&gmm_tests::numbers(&found["covariances"]), &[1.0, 8.0 / 3.0], 1e-14);
     gmm_tests::close(&gmm_tests::numbers(&found["weights"]), &[0.4, 0.6], 1e-14);
 }
+
+#[test]
+fn truncated_fits_say_that_their_likelihood_is_a_bound() {
+    let folder = Folder::new();
+    folder.gmm("generate -n 3000 -k 40 -d 6 --covariance diag --seed 3 -o rows.npy").ok();
+    let fit = |options: &str| {
+        let found = folder
+            .gmm(&format!("fit rows.npy -k 40 --covariance diag --max-iter 20 --tol 0 {options} --json -o m.json"));
+        found.ok().json()["mean_log_likelihood"].as_f64().unwrap()
+    };
+    let whole = fit("");
+    let found = fit("--truncated 3");
+    assert!(found < whole + 1e-9 && found > whole - 0.1, "{found} beside {whole}");
+    let rules = folder.json("m.json")["fit"]["rules"].clone();
+    assert_eq!(rules[0], "truncated: each row counts for 3 of 40 components; the log-likelihood is a lower bound");
+    // All components listed: EM itself.
+    assert!((fit("--truncated 40") - whole).abs() < 1e-9, "{whole}");
+    folder.refuses("fit rows.npy -k 40 --truncated 3 -o m.json", 2, &["covariance_type", "diag or spherical"]);
+    folder.refuses("fit rows.npy -k 40 --truncated x=0..1 -o m.json", 2, &["--recorded"]);
+    folder.refuses("fit rows.npy -k 4 --covariance diag --truncated 2 --noise -o m.json", 2, &["uniform noise"]);
+}

@@ -106,7 +106,7 @@ pub(crate) struct FitArgs {
     online: OnlineArgs,
     /// After EM, split one component and merge two others, and keep the result if its mean log-likelihood is higher by
     /// more than --tol, until no candidate is (SMEM; Ueda et al. 2000)
-    #[arg(long, conflicts_with_all = ["checkpoint", "resume", "online", "bayes"])]
+    #[arg(long, conflicts_with_all = ["checkpoint", "resume", "online", "bayes", "truncated"])]
     split_merge: bool,
     /// Write the model to a .json or .safetensors file; - is JSON on standard output
     #[arg(short, long, value_name = "MODEL")]

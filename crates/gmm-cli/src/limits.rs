@@ -19,10 +19,10 @@ pub(crate) struct LimitArgs {
     /// such column
     #[arg(long, value_name = "COLUMN[=STEP]", value_parser = Rounded::new, help_heading = "Limits")]
     rounded: Vec<Rounded>,
-    /// No row outside of the range of a column was recorded, and nobody knows how many there were: age=18..65; once for each
-    /// such column. The mixture is that of all rows; densities are those of recorded ones
+    /// Truncated rows: none outside of the range of a column was recorded, and nobody knows how many there were: age=18..65;
+    /// once for each such column. The mixture is that of all rows; densities are those of recorded ones
     #[arg(long, value_name = "COLUMN=LOW..HIGH", value_parser = ColumnRange::new, help_heading = "Limits")]
-    truncated: Vec<ColumnRange>,
+    recorded: Vec<ColumnRange>,
     /// A column has the lower end of an interval in each row, and another one, UPPER, its upper end: dose=dose_max. Equal ends
     /// are an exact value; an empty field is an open end, and two are a missing value. Once for each such column
     #[arg(long, value_name = "COLUMN=UPPER", value_parser = Interval::new, help_heading = "Limits")]
@@ -99,7 +99,7 @@ impl Rounded {
 impl LimitArgs {
     /// Whether one of the options is given.
     pub(crate) const fn are_given(&self) -> bool {
-        !(self.censored.is_empty() && self.rounded.is_empty() && self.truncated.is_empty() && self.interval.is_empty())
+        !(self.censored.is_empty() && self.rounded.is_empty() && self.recorded.is_empty() && self.interval.is_empty())
     }
 
     /// Checks that no upper end is an index if columns are selected: it would count other columns in the file than in the
@@ -204,12 +204,12 @@ impl LimitArgs {
         if let Some(names) = data.names() {
             limited = limited.with_names(names.to_vec())?;
         }
-        if self.truncated.is_empty() {
+        if self.recorded.is_empty() {
             return Ok(limited);
         }
         let (mut low, mut high) = (vec![f64::NEG_INFINITY; d], vec![f64::INFINITY; d]);
-        for range in &self.truncated {
-            let j = column("truncated", &range.column)?;
+        for range in &self.recorded {
+            let j = column("recorded", &range.column)?;
             (low[j], high[j]) = (rounded(range.low), rounded(range.high));
         }
         limited.with_truncation(low, high).with_context(|| place.to_owned())

@@ -11,7 +11,7 @@ use gmm_model::{Mixture, ModelError, Noise, Precision, Statistics};
 
 use crate::restarts::{FitState, Restart};
 use crate::rule::{Expectation, Rule};
-use crate::{Error, Resident, Tuning};
+use crate::{Error, Resident, Search, Tuning};
 
 /// Options of the EM loop: stopping rule, regularisation, precision.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -129,6 +129,8 @@ pub struct EmRun {
     pub drops: Vec<usize>,
     /// The noise component, if the fit has one.
     pub noise: Option<Noise>,
+    /// The components of each row, if the fit is truncated.
+    pub search: Option<Search>,
     /// Iterations that the engine made without the host ([`Passes::iterate`](crate::Passes::iterate)), and their time.
     pub on_device: Option<OnDevice>,
     /// [`Passes::near_components`](crate::Passes::near_components) after the last pass.
@@ -151,6 +153,7 @@ impl EmRun {
             falls: Vec::new(),
             drops: Vec::new(),
             noise: None,
+            search: None,
             on_device: None,
             near_components: None,
             tuning: None,
@@ -187,6 +190,7 @@ impl EmRun {
         self.empty.clone_from(&later.empty);
         self.tuning.clone_from(&later.tuning);
         self.noise.clone_from(&later.noise);
+        self.search.clone_from(&later.search);
         let Self { iterations, converged, finished, on_device, near_components, .. } = *later;
         self.near_components = near_components;
         (self.iterations, self.converged, self.finished, self.on_device) = (iterations, converged, finished, on_device);
@@ -253,7 +257,7 @@ pub(crate) fn go_on(
     }
     while run.iterations < options.max_iter && !run.converged && !run.finished {
         let iteration = run.iterations + 1;
-        let Expectation { statistics, objective, noise_weight } = rule.expectation(rows, &run, options)?;
+        let Expectation { statistics, objective, noise_weight, search } = rule.expectation(rows, &run, options)?;
         check(&statistics, iteration)?;
         if let Some(noise) = &mut run.noise {
             if statistics.weight.iter().sum::<f64>() <= f64::EPSILON * statistics.total_weight {
@@ -266,6 +270,7 @@ pub(crate) fn go_on(
         run.mixture = step.mixture;
         run.posterior = posterior;
         run.empty = step.empty;
+        run.search = search;
         run.trace.push(objective);
         run.iterations = iteration;
         run.near_components = rows.near_components();

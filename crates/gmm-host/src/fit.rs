@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use gmm_model::bayes::Posterior;
-use gmm_model::{CovarianceType, Criteria, FitSummary, MStepRule, Mixture, Noise, Precision, RowStorage};
+use gmm_model::{CovarianceType, Criteria, FitSummary, MStepRule, Mixture, Noise, Precision, RowStorage, Statistics};
 use ndarray::Array2;
 
 use crate::em::{self, EmOptions, EmRun, Observer, OnDevice, RestartProgress};
@@ -20,8 +20,8 @@ use crate::restarts::{self, FitState};
 use crate::rule::{self, FitRule};
 use crate::shift::Sample;
 use crate::{
-    Data, Engine, Error, EvaluateOptions, Evaluation, FastLoss, Resident, Tuning, censoring, deconvolution, fast, hold,
-    memory, missing, shift, spikes,
+    Data, Engine, Error, EvaluateOptions, Evaluation, FastLoss, Resident, Search, Tuning, censoring, deconvolution,
+    fast, hold, memory, missing, shift, spikes,
 };
 
 /// Options of a fit. Names and defaults are scikit-learn's.
@@ -236,6 +236,9 @@ fn fit_data(
     check(present, options)?;
     missing::check(present, options)?;
     deconvolution::check(present, options)?;
+    if let Some(truncated) = options.rule.truncated {
+        truncated.check_data(present)?;
+    }
     // Labels are those of all rows, also of rows of weight 0.
     let (unlabelled, labelled) = rule::separate(engine, whole, options)?.unzip();
     let is_known = matches!(unlabelled, Some(None));
@@ -253,6 +256,7 @@ fn fit_data(
     let mut rule =
         rule::of_data(&options.rule, rows.as_mut(), &sample, &at, (kind, k, precision), (labelled, is_known))?;
     rule.noise = noise::of_data(options, whole, present, data)?;
+    rule.truncated = options.rule.truncated.map(|truncated| Search::new(truncated.components, options.seed));
     let start = Start { data, shift: &at, kind, k, reg_covar, init_rows, rule: &rule };
     let mut starts = Vec::new();
     let at_once = match data {
@@ -284,9 +288,14 @@ fn fit_data(
         Some(posterior) => Some(rule.lower_bound(rows.as_mut(), posterior)?),
         None => None,
     };
-    let mut evaluation = match is_known {
-        true => Evaluation::NOTHING,
-        false => totals(rows, engine, &best, data, (asked, precision))?,
+    let mut evaluation = match &rule.truncated {
+        _ if is_known => Evaluation::NOTHING,
+        Some(begun) => {
+            let pass = rows.pass_truncated(&best.mixture, best.search.as_ref().unwrap_or(begun))?;
+            let Statistics { log_likelihood, total_weight, .. } = pass.statistics;
+            Evaluation { log_likelihood, total_weight, entropy: pass.entropy }
+        }
+        None => totals(rows, engine, &best, data, (asked, precision))?,
     };
     rule.add_labelled(&mut evaluation, &best.mixture, best.noise.as_ref())?;
     if evaluation.log_likelihood.is_nan() || evaluation.entropy.is_nan() {
@@ -309,6 +318,7 @@ fn fit_data(
             .chain(missing::line(data))
             .chain(deconvolution::line(data))
             .chain(censoring::lines(data))
+            .chain(options.rule.truncated.map(|truncated| truncated.line(options.n_components)))
             .collect(),
         ..summary(&best, &evaluation, all_rows, (options, &rule.m_step), (engine.name(), stored.to_owned()))
     };

@@ -70,6 +70,7 @@ pub mod spikes;
 mod steps;
 pub mod structure;
 mod threads;
+mod truncated;
 mod tuning;
 mod wrapped;
 
@@ -106,5 +107,6 @@ pub use sample::sample_rows;
 pub use select::{Candidate, best, select};
 pub use steps::{PassRows, maximise, maximise_with, pass, storage};
 pub use threads::{MAX_THREADS, default_threads, limit_global_threads, on_threads};
+pub use truncated::{Search, TruncatedOptions, TruncatedPass};
 pub use tuning::{Tuning, TuningSource};
 pub use wrapped::{Hooks, Wrapped};

@@ -13,7 +13,8 @@ use crate::many::{Job, SmallFit};
 use crate::noise::NoisePass;
 use crate::products::Multiplier;
 use crate::{
-    DeviceColumn, DeviceData, DeviceOutputs, Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident,
+    DeviceColumn, DeviceData, DeviceOutputs, Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities,
+    Resident, Search, TruncatedPass,
 };
 
 /// Hooks around the passes of a [`Wrapped`] engine's rows. The default methods do nothing. A sample of the rows gets a
@@ -236,6 +237,11 @@ impl<H: Hooks + 'static> Passes for Rows<H> {
     fn pass_beside(&mut self, mixture: &Mixture, noise: &Noise) -> Result<Option<NoisePass>, Error> {
         let Some(NoisePass { statistics, count }) = self.next()?.pass_beside(mixture, noise)? else { return Ok(None) };
         Ok(Some(NoisePass { statistics: self.hooks.passed(statistics)?, count }))
+    }
+
+    fn pass_truncated(&mut self, mixture: &Mixture, search: &Search) -> Result<TruncatedPass, Error> {
+        let pass = self.next()?.pass_truncated(mixture, search)?;
+        Ok(TruncatedPass { statistics: self.hooks.passed(pass.statistics)?, ..pass })
     }
 
     fn expectation(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {

@@ -9,3 +9,4 @@ mod precision_factors;
 mod regress;
 mod sentinels;
 mod structure;
+mod truncated;

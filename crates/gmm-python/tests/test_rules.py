@@ -151,3 +151,30 @@ def test_a_fit_of_labelled_rows_only_is_that_of_each_group():
     for c in range(2):
         np.testing.assert_allclose(model.means_[c], X[y == c].mean(axis=0), rtol=1e-12)
         np.testing.assert_allclose(model.covariances_[c], np.cov(X[y == c].T, ddof=0), rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["diag", "spherical"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_truncated_fits_have_a_lower_bound(kind, dtype):
+    rng = np.random.default_rng(2)
+    centres = 8 * rng.random((60, 5))
+    X = (centres[rng.integers(0, 60, 4000)] + 0.3 * rng.normal(size=(4000, 5))).astype(dtype)
+    given = dict(covariance_type=kind, init_params="random_from_data", random_state=1, max_iter=60, tol=1e-4)
+    whole = GaussianMixture(60, **given).fit(X)
+    model = GaussianMixture(60, truncated=3, **given).fit(X)
+    assert (np.diff(model.lower_bounds_) > -1e-6).all()
+    assert model.lower_bound_ <= model.score(X) + 1e-4
+    assert model.score(X) > whole.score(X) - 0.1
+    every = GaussianMixture(60, truncated=60, **given).fit(X)
+    assert abs(every.lower_bound_ - whole.lower_bound_) < 1e-3
+    assert clone(model).get_params()["truncated"] == 3
+
+
+def test_truncated_fits_refuse_what_they_cannot_do():
+    X, _ = blobs()
+    with pytest.raises(ValueError, match="diag or spherical"):
+        GaussianMixture(3, truncated=2).fit(X)
+    with pytest.raises(ValueError, match="truncated"):
+        GaussianMixture(3, covariance_type="diag", truncated=0).fit(X)
+    with pytest.raises(ValueError, match="variational|noise"):
+        GaussianMixture(3, covariance_type="diag", truncated=2, noise="auto").fit(X)

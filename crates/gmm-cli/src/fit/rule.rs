@@ -1,7 +1,7 @@
 //! Options of `gmm fit` beyond maximum likelihood: prior, floors, dropping, fixed and shared parts.
 
 use clap::Args;
-use gmm_host::{FitRule, Floor, NoiseOptions, NoiseStart, Prior};
+use gmm_host::{FitRule, Floor, NoiseOptions, NoiseStart, Prior, TruncatedOptions};
 use gmm_model::{CovarianceType, FixedParts, Starved};
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +38,15 @@ pub(crate) struct RuleArgs {
     /// Groups of components that share one covariance: '0,1;2,3', or all
     #[arg(long, value_name = "0,1;2,3", help_heading = "Beyond maximum likelihood")]
     share_covariance: Option<String>,
+    /// Truncated EM: each row counts for the G components that explain it best, which are searched for near those it had
+    /// before; for thousands of components of kind diag or spherical, on the CPU. The log-likelihood is then a lower bound
+    #[arg(
+        long,
+        value_name = "G",
+        value_parser = listed,
+        help_heading = "Beyond maximum likelihood"
+    )]
+    truncated: Option<usize>,
     #[command(flatten)]
     #[serde(flatten)]
     pub(super) bayes: BayesArgs,
@@ -104,6 +113,12 @@ pub(crate) struct NoiseArgs {
         help_heading = "Beyond maximum likelihood"
     )]
     noise_volume: Option<f64>,
+}
+
+fn listed(value: &str) -> Result<usize, String> {
+    let why =
+        "it must be a number of components, at least 1; rows that were only recorded within limits have --recorded";
+    value.parse().ok().filter(|g| *g > 0).ok_or_else(|| why.to_owned())
 }
 
 fn prior(value: &str) -> Result<String, String> {
@@ -184,6 +199,7 @@ impl RuleArgs {
             fixed,
             shared: self.share_covariance.as_ref().map_or(Ok(Vec::new()), groups)?,
             noise: self.noise.options()?,
+            truncated: self.truncated.map(|components| TruncatedOptions { components }),
             bayes: self.bayes.options(kind)?,
             ..self.objective.rule()
         })

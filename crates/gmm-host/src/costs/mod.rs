@@ -27,6 +27,8 @@ pub struct Work {
     passes: f64,
     /// Multiply-adds of all passes, counted as on a CPU in `f64`; those in `f32` count half.
     operations: f64,
+    /// Whether no GPU does this.
+    only_cpu: bool,
 }
 
 /// Iterations that a fit is expected to take if it stops by `tol`.
@@ -61,7 +63,8 @@ impl Work {
     /// `passes` passes over `(n, d)` rows with `k` components: EM iterations, or evaluations of a mixture.
     pub fn passes((n, d): (usize, usize), precision: Precision, kind: CovarianceType, k: usize, passes: f64) -> Self {
         let bytes = n as f64 * d as f64 * if precision == Precision::F32 { 4.0 } else { 8.0 };
-        Self { bytes, passes, operations: passes * n as f64 * per_row(kind, k, d) * share(precision) }
+        let operations = passes * n as f64 * per_row(kind, k, d) * share(precision);
+        Self { bytes, passes, operations, only_cpu: false }
     }
 
     /// A fit of `(n, d)` rows: all initialisations, each with its start, its iterations and an evaluation.
@@ -70,17 +73,20 @@ impl Work {
         let precision = options.precision.unwrap_or(precision);
         let iterations = if tol > 0.0 { max_iter.min(ITERATIONS) } else { max_iter };
         let starts = n_init as f64;
-        let em = Self::passes(shape, precision, kind, k, starts * (iterations as f64 + 1.0) + 1.0);
+        // Components that a row tries.
+        let tried = options.rule.truncated.map_or(k, |of| k.min(of.components.saturating_mul(of.components + 4)));
+        let em = Self::passes(shape, precision, kind, tried, starts * (iterations as f64 + 1.0) + 1.0);
         let rows = shape.0.min(options.init_rows.unwrap_or((64 * k).max(1 << 15)));
         let start = Self::passes((rows, shape.1), precision, CovarianceType::Spherical, k, starts * LLOYD_PASSES);
-        Self { bytes: em.bytes, passes: em.passes + start.passes, operations: em.operations + start.operations }
+        Self { only_cpu: options.rule.truncated.is_some(), ..em.and(start) }
     }
 
     /// A product of an `(m, k)` and a `(k, n)` matrix.
     pub fn product(m: usize, n: usize, k: usize, precision: Precision) -> Self {
         let (m, n, k) = (m as f64, n as f64, k as f64);
         let number = if precision == Precision::F32 { 4.0 } else { 8.0 };
-        Self { bytes: number * (m * k + k * n + m * n), passes: 1.0, operations: m * n * k * share(precision) }
+        let (bytes, operations) = (number * (m * k + k * n + m * n), m * n * k * share(precision));
+        Self { bytes, passes: 1.0, operations, only_cpu: false }
     }
 
     /// Both, one after the other, over the same rows.
@@ -90,6 +96,7 @@ impl Work {
             bytes: self.bytes.max(other.bytes),
             passes: self.passes + other.passes,
             operations: self.operations + other.operations,
+            only_cpu: self.only_cpu || other.only_cpu,
         }
     }
 }
@@ -118,7 +125,7 @@ const CLOSE_SECONDS: f64 = 0.1;
 pub struct Estimates {
     /// On the CPU.
     pub cpu: f64,
-    /// On a GPU, including the time to open and close it.
+    /// On a GPU, including the time to open and close it; infinite if no GPU does the work.
     pub gpu: f64,
     /// The part of `gpu` to open and close it.
     pub open: f64,
@@ -133,7 +140,7 @@ impl Estimates {
         const GPU_SPEED: f64 = 3e12;
         let gpu = FIRST_LAUNCHES + work.bytes * 0.2e-9 + work.passes * 15e-6 + work.operations / GPU_SPEED;
         let open = if speeds.open > 0.0 { speeds.open + CLOSE_SECONDS } else { 0.0 };
-        Self { cpu, gpu: gpu + open, open }
+        Self { cpu, gpu: if work.only_cpu { f64::INFINITY } else { gpu + open }, open }
     }
 
     /// Whether the GPU is expected to be done first.
@@ -145,6 +152,9 @@ impl Estimates {
 impl fmt::Display for Estimates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let duration = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
+        if self.gpu == f64::INFINITY {
+            return write!(f, "about {:.1?} on the CPU, and not on a GPU", duration(self.cpu));
+        }
         let [cpu, gpu, open] = [self.cpu, self.gpu, self.open].map(duration);
         write!(f, "about {cpu:.1?} on the CPU, {gpu:.1?} on a GPU")?;
         if self.open > 0.0 { write!(f, " ({open:.1?} of it to open and close the GPU)") } else { Ok(()) }

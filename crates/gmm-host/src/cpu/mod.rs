@@ -39,7 +39,8 @@ use crate::nearby::{Skip, choice};
 use crate::noise::NoisePass;
 use crate::products::{Kind, Multiplier};
 use crate::{
-    Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident, default_threads, memory, missing, shift,
+    Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident, Search, TruncatedPass, default_threads,
+    memory, missing, shift, truncated,
 };
 use layout::Layout;
 use parts::PartedRows;
@@ -246,13 +247,15 @@ struct CpuRows<T> {
     drawn: Vec<T>,
     /// What passes with many components use besides.
     tiled: TiledRows<T>,
+    /// The rows one after another, created for truncated EM.
+    in_turn: Option<truncated::Rows<T>>,
     /// The same rows in `f64`, created when a mixture first needs them; see [`wide`](Self::wide).
     wide: Option<Box<CpuRows<f64>>>,
 }
 
 impl<T: Dispatch> CpuRows<T> {
     const fn new(layout: Layout<T>, passes: Passes<T>) -> Self {
-        Self { layout, passes, near: Vec::new(), drawn: Vec::new(), tiled: TiledRows::NONE, wide: None }
+        Self { layout, passes, near: Vec::new(), drawn: Vec::new(), tiled: TiledRows::NONE, in_turn: None, wide: None }
     }
 
     /// Returns the rows in `f64` if the mixture has a component so narrow and so far from the shift that rounding its
@@ -310,7 +313,7 @@ impl<T: Dispatch> crate::Passes for CpuRows<T> {
             return Ok(false);
         }
         (self.near, self.drawn, self.wide) = (Vec::new(), Vec::new(), None);
-        self.tiled = TiledRows::NONE;
+        (self.tiled, self.in_turn) = (TiledRows::NONE, None);
         Ok(true)
     }
 
@@ -336,6 +339,24 @@ impl<T: Dispatch> crate::Passes for CpuRows<T> {
             return wide.pass_beside(mixture, noise);
         }
         self.expectation(mixture, Some(noise.terms())).map(Some)
+    }
+
+    fn pass_truncated(&mut self, mixture: &Mixture, search: &Search) -> Result<TruncatedPass, Error> {
+        if let Some(wide) = self.wide(mixture)? {
+            return wide.pass_truncated(mixture, search);
+        }
+        let layout = &self.layout;
+        let rows = match &mut self.in_turn {
+            Some(rows) => rows,
+            None => {
+                let weights = || (0..layout.n).map(|row| layout.weight(row).to_f64()).collect();
+                let fill = |row: usize, to: &mut [T]| to.iter_mut().zip(layout.row(row)).for_each(|(to, x)| *to = x);
+                let make = || truncated::Rows::new(layout.n, &layout.shift, layout.is_weighted().then(weights), fill);
+                self.in_turn.insert(self.passes.install(make)?)
+            }
+        };
+        let machine = self.passes.machine();
+        self.passes.install(|| truncated::pass(machine, rows, mixture, search))
     }
 
     fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {

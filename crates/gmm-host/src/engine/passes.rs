@@ -4,9 +4,9 @@ use gmm_model::{CovarianceType, Mixture, Noise, Statistics};
 use ndarray::ArrayView2;
 
 use super::Resident;
-use crate::Error;
 use crate::em::{EmOptions, EmRun};
 use crate::noise::NoisePass;
+use crate::{Error, Search, TruncatedPass};
 
 /// Writes the responsibilities, `(m, k)` in row-major order, of the `m` rows that start at the given row.
 pub type FillResponsibilities<'a> = dyn Fn(usize, &mut [f64]) + Sync + 'a;
@@ -99,6 +99,17 @@ pub trait Passes: Send {
     ) -> Result<(), Error> {
         let _ = (run, options, seen);
         Ok(())
+    }
+
+    /// A pass of truncated EM under a mixture of diag or spherical kind: each row counts for some components only, which go on
+    /// from those of `search`. See [`TruncatedPass`].
+    ///
+    /// # Errors
+    /// As for [`pass`](Self::pass); [`Error::Device`] if the engine has no such pass, as in this default.
+    fn pass_truncated(&mut self, mixture: &Mixture, search: &Search) -> Result<TruncatedPass, Error> {
+        let _ = (mixture, search);
+        let why = "this engine has no truncated EM: use the CPU (--device cpu, device=\"cpu\")";
+        Err(Error::Device(why.to_owned()))
     }
 
     /// If the last pass left out components whose part in a tile of rows is below rounding: the mean number of components

@@ -11,7 +11,7 @@ use gmm_model::{ConjugatePrior, FixedParts, MStepRule, PriorScale, Starved};
 use ndarray::Array1;
 
 use crate::noise::NoiseOptions;
-use crate::{Error, FitOptions, Init};
+use crate::{Error, FitOptions, Init, TruncatedOptions};
 
 pub use bayes::{BayesOptions, WeightFamily};
 pub(crate) use labels::separate;
@@ -48,6 +48,9 @@ pub struct FitRule {
     pub labels: Option<Arc<Vec<Option<usize>>>>,
     /// A uniform noise component for rows that belong to no other.
     pub noise: Option<NoiseOptions>,
+    /// Each row counts for a few components only, which are searched for: for thousands of components in any number of columns.
+    /// What the fit reports as log-likelihood is then a lower bound.
+    pub truncated: Option<TruncatedOptions>,
 }
 
 /// The prior of a fit.
@@ -114,6 +117,7 @@ impl FitRule {
             shared: Vec::new(),
             labels: None,
             noise: None,
+            truncated: None,
         }
     }
 
@@ -170,6 +174,9 @@ impl FitRule {
         }
         if let Some(noise) = &self.noise {
             noise.validate(options)?;
+        }
+        if let Some(truncated) = self.truncated {
+            truncated.validate(options)?;
         }
         let Some(labels) = &self.labels else { return Ok(()) };
         if let Some(row) = labels.iter().position(|label| label.is_some_and(|c| c >= k)) {

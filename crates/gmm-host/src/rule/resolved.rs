@@ -11,7 +11,7 @@ use super::{FitRule, Prior};
 use crate::em::{EmOptions, EmRun, check};
 use crate::noise::{self, NoisePass, NoiseRule};
 use crate::shift::Sample;
-use crate::{Error, EvaluateOptions, Evaluation, Resident};
+use crate::{Error, EvaluateOptions, Evaluation, Resident, Search};
 
 /// The rule of a fit, in the units of its data.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +23,8 @@ pub(crate) struct Rule {
     pub(crate) is_known: bool,
     /// The noise component.
     pub(crate) noise: Option<NoiseRule>,
+    /// Truncated EM: the search with which a run begins.
+    pub(crate) truncated: Option<Search>,
     /// Variational Bayes, in place of the M-step.
     pub(crate) bayes: Option<Bayes>,
 }
@@ -43,12 +45,18 @@ pub(crate) struct Expectation {
     pub(crate) objective: f64,
     /// The next weight of the noise; 0 without noise.
     pub(crate) noise_weight: f64,
+    /// The components of each row, if the fit is truncated.
+    pub(crate) search: Option<Search>,
 }
 
 impl Rule {
     /// Whether EM is the plain one, which an engine can run itself.
     pub(crate) fn is_plain(&self) -> bool {
-        self.m_step.is_plain() && self.labelled.is_none() && self.noise.is_none() && self.bayes.is_none()
+        self.m_step.is_plain()
+            && self.labelled.is_none()
+            && self.noise.is_none()
+            && self.truncated.is_none()
+            && self.bayes.is_none()
     }
 
     /// Whether this is variational Bayes without labels, which an engine can run itself too.
@@ -68,17 +76,26 @@ impl Rule {
             let statistics = self.pass(rows, &step.mixture, None, options)?.0;
             let total = statistics.total_weight;
             let bound = statistics.log_likelihood + total * step.log_scale - posterior.divergence();
-            return Ok(Expectation { statistics, objective: bound / total, noise_weight: 0.0 });
+            return Ok(Expectation { statistics, objective: bound / total, noise_weight: 0.0, search: None });
         }
         let mixture = &run.mixture;
-        let (statistics, count) = self.pass(rows, mixture, run.noise.as_ref(), options)?;
+        let (statistics, count, search) = match &self.truncated {
+            Some(begun) => {
+                let pass = rows.pass_truncated(mixture, run.search.as_ref().unwrap_or(begun))?;
+                (pass.statistics, 0.0, Some(pass.search))
+            }
+            None => {
+                let (statistics, count) = self.pass(rows, mixture, run.noise.as_ref(), options)?;
+                (statistics, count, None)
+            }
+        };
         let objective = if self.m_step.prior.is_some() {
             (statistics.log_likelihood + self.m_step.log_prior(mixture)) / statistics.total_weight
         } else {
             statistics.mean_log_likelihood()
         };
         let noise_weight = (count / statistics.total_weight).clamp(0.0, 1.0);
-        Ok(Expectation { statistics, objective, noise_weight })
+        Ok(Expectation { statistics, objective, noise_weight, search })
     }
 
     /// The statistics of all rows, and the row weight that is noise.
@@ -201,7 +218,7 @@ pub(crate) fn of_data(
         data.bound(&mut m_step, options, rescue, (kind, k, precision));
     }
     m_step.check(kind, k, at.len())?;
-    Ok(Rule { m_step, labelled, is_known, noise: None, bayes })
+    Ok(Rule { m_step, labelled, is_known, noise: None, truncated: None, bayes })
 }
 
 /// The rule for an M-step from the statistics of all rows, whose moments they contain. For spherical covariances the

@@ -22,6 +22,7 @@ DEFAULTS = {
     "shared_covariances": None,
     "noise": None,
     "noise_volume": None,
+    "truncated": None,
 }
 
 # For a fixed part, the parameter that must give it.
@@ -50,6 +51,7 @@ def rule(model, labels=None, n=None, d=None):
         "fixed": tuple(fixed),
         "shared": _groups(of["shared_covariances"], k),
         "noise": _noise(of["noise"], of["noise_volume"], n),
+        "truncated": of["truncated"],
     }
 
 

@@ -157,6 +157,12 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         maximises the likelihood of the observed values (Ghahramani and Jordan 1994), and predictions use the densities of
         the observed values. 'drop': `fit` leaves such rows out; predictions refuse them. See :meth:`impute`.
 
+    truncated : int, default=None
+        Truncated EM: each row counts for this many components only, those that explain it best, which are searched for
+        near those it had before. For thousands of components of kind 'diag' or 'spherical', on the CPU; start with
+        ``init_params='random_from_data'``, since k-means compares all rows with all components. `lower_bound_` then is
+        a lower bound of the mean log-likelihood.
+
     Attributes
     ----------
     weights_ : ndarray of shape (k,)
@@ -242,6 +248,7 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         "noise": [StrOptions({"auto"}), Interval(Real, 0.0, 1.0, closed="neither"), "array-like", None],
         "noise_volume": [Interval(Real, 0.0, None, closed="neither"), None],
         "missing": [StrOptions({"error", "em", "drop"})],
+        "truncated": [Interval(Integral, 1, None, closed="left"), None],
     }
 
     def __init__(
@@ -278,6 +285,7 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         noise=None,
         noise_volume=None,
         missing="error",
+        truncated=None,
     ):
         self.n_components = n_components
         self.covariance_type = covariance_type
@@ -310,6 +318,7 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         self.noise = noise
         self.noise_volume = noise_volume
         self.missing = missing
+        self.truncated = truncated
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

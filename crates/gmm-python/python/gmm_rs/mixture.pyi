@@ -63,6 +63,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
     noise: Literal["auto"] | float | ArrayLike | None
     noise_volume: float | None
     missing: Literal["error", "em", "drop"]
+    truncated: int | None
 
     weights_: _Float
     means_: _Float
@@ -117,6 +118,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         noise: Literal["auto"] | float | ArrayLike | None = None,
         noise_volume: float | None = None,
         missing: Literal["error", "em", "drop"] = "error",
+        truncated: int | None = None,
     ) -> None: ...
     def fit(
         self,

@@ -130,6 +130,11 @@ impl<T: Dispatch> Passes<T> {
         self.machine
     }
 
+    /// Runs `work` on the threads of the passes.
+    pub(crate) fn install<A: Send>(&self, work: impl FnOnce() -> A + Send) -> A {
+        self.pool.install(work)
+    }
+
     /// Creates passes for other rows, on the same threads.
     pub(crate) fn anew<S: Dispatch>(&self) -> Passes<S> {
         Passes::new(self.machine, self.pool.clone(), self.skip)

@@ -1,0 +1,201 @@
+//! Truncated EM: passes against those over all components, the bound, and the optima that fits reach.
+
+use crate::common;
+use gmm_host::{
+    CpuEngine, Engine, Error, EvaluateOptions, Fit, FitOptions, FitRule, Init, Resident, Search, TruncatedOptions, fit,
+    fit_resumed, shift,
+};
+use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision};
+use ndarray::{Array1, Array2};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+const KINDS: [CovarianceType; 2] = [CovarianceType::Diag, CovarianceType::Spherical];
+
+fn load(threads: usize, data: &Dataset, precision: Precision) -> Box<dyn Resident> {
+    CpuEngine::new(threads).unwrap().load(data, precision, &shift::of_data(data)).unwrap()
+}
+
+/// Rows of `k` clusters in the unit cube, and a start off the truth.
+fn clusters(n: usize, d: usize, k: usize, kind: CovarianceType, seed: u64) -> (Dataset, Mixture) {
+    let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+    let centres = Array2::from_shape_simple_fn((k, d), || common::uniform(rng));
+    let sd = 0.15 * (k as f64).powf(-1.0 / d as f64);
+    let rows = Array2::from_shape_fn((n, d), |(i, j)| centres[[i * 7 % k, j]] + sd * common::normal(rng));
+    let means = centres.mapv(|c| c + 0.5 * sd * common::normal(rng));
+    (
+        Dataset::new(rows).unwrap(),
+        Mixture::new(Array1::from_elem(k, 1.0 / k as f64), means, even(kind, k, d, 2.0 * sd * sd)).unwrap(),
+    )
+}
+
+fn even(kind: CovarianceType, k: usize, d: usize, variance: f64) -> Covariances {
+    match kind {
+        CovarianceType::Diag => Covariances::Diag(Array2::from_elem((k, d), variance)),
+        _ => Covariances::Spherical(Array1::from_elem(k, variance)),
+    }
+}
+
+fn options(k: usize, g: usize, kind: CovarianceType, start: Mixture) -> FitOptions {
+    let truncated = Some(TruncatedOptions { components: g });
+    FitOptions {
+        covariance_type: kind,
+        init: Init::Given(Box::new(start)),
+        tol: 0.0,
+        max_iter: 30,
+        rule: FitRule { truncated, ..FitRule::none() },
+        ..FitOptions::new(k)
+    }
+}
+
+#[test]
+fn with_all_components_listed_a_pass_is_that_of_em() {
+    for kind in KINDS {
+        for (n, d, k) in [(1, 1, 1), (777, 3, 5), (5001, 17, 23), (300, 33, 2)] {
+            let start = common::mixture(kind, k, d, 40.0, 1.0, 7);
+            let weights: Vec<f64> = (0..n).map(|i| if i % 5 == 3 { 0.0 } else { 1.0 + (i % 3) as f64 }).collect();
+            let plain = Dataset::new(common::rows(n, d, 40.0, 1.0, 3)).unwrap();
+            let weighted = plain.clone().with_weights(weights).unwrap();
+            for data in [plain, weighted] {
+                for (precision, tolerance) in [(Precision::F64, 1e-12), (Precision::F32, 2e-6)] {
+                    let mut rows = load(2, &data, precision);
+                    let dense = load(2, &data, Precision::F64).pass(&start).unwrap();
+                    for g in [k, k + 3] {
+                        let first = rows.pass_truncated(&start, &Search::new(g, 0)).unwrap();
+                        let found = rows.pass_truncated(&start, &first.search).unwrap();
+                        common::check(
+                            &found.statistics,
+                            &dense,
+                            tolerance,
+                            &format!("{kind} {n}x{d} k={k} {precision}"),
+                        );
+                        let totals = rows.evaluate(&start, EvaluateOptions::default()).unwrap();
+                        let error = (found.entropy - totals.entropy).abs();
+                        assert!(error <= 10.0 * tolerance * n as f64, "{kind} {n}x{d}: entropy {error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_bound_is_below_the_likelihood_and_never_falls() {
+    for kind in KINDS {
+        for (n, d, k, g) in [(4000, 5, 60, 3), (3000, 12, 200, 2), (2500, 2, 40, 1)] {
+            let (data, mixture) = clusters(n, d, k, kind, 11);
+            let mut rows = load(2, &data, Precision::F64);
+            let mut search = Search::new(g, 5);
+            let mut last = f64::NEG_INFINITY;
+            for pass in 0..6 {
+                let found = rows.pass_truncated(&mixture, &search).unwrap();
+                let bound = found.statistics.log_likelihood;
+                let whole = rows.evaluate(&mixture, EvaluateOptions::default()).unwrap().log_likelihood;
+                assert!(bound <= whole + 1e-12 * whole.abs(), "{kind} d={d}: {bound} over {whole}");
+                assert!(bound >= last - 1e-12 * last.abs(), "{kind} d={d}: {bound} after {last}, pass {pass}");
+                assert!(found.search.tried() < k as f64, "{} of {k} components tried", found.search.tried());
+                (search, last) = (found.search, bound);
+            }
+            let trace = fit(&CpuEngine::new(2).unwrap(), &data, &options(k, g, kind, mixture)).unwrap().summary.trace;
+            assert_eq!(trace.len(), 30);
+            let falls = trace.windows(2).filter(|two| two[1] < two[0] - 1e-12 * two[0].abs()).count();
+            assert_eq!(falls, 0, "{kind} d={d}: {trace:?}");
+        }
+    }
+}
+
+#[test]
+fn fits_reach_the_optima_of_em() {
+    for kind in KINDS {
+        for (n, d, k, g) in [(6000, 4, 50, 4), (9000, 16, 150, 3), (20_000, 24, 600, 3)] {
+            let (data, start) = clusters(n, d, k, kind, 3);
+            let cpu = CpuEngine::new(2).unwrap();
+            let given = options(k, g, kind, start);
+            let whole = fit(&cpu, &data, &FitOptions { rule: FitRule::none(), ..given.clone() }).unwrap();
+            let found = fit(&cpu, &data, &given).unwrap();
+            let under = |fit: &Fit| {
+                let mut rows = load(2, &data, Precision::F64);
+                rows.evaluate(&fit.mixture, EvaluateOptions::default()).unwrap().log_likelihood
+            };
+            // In natural units per row: a difference of 1 % of the likelihood means nothing where that is near 0.
+            let gap = (under(&whole) - under(&found)) / n as f64;
+            let bound = (under(&found) - found.summary.log_likelihood) / n as f64;
+            println!("{kind} {n}x{d} k={k}: {gap:.4} below EM, bound {bound:.4} below the likelihood");
+            assert!(gap < 0.05, "{kind} d={d}: {gap} per row below EM");
+            assert!((0.0..0.1).contains(&bound), "{kind} d={d}: {bound}");
+            assert!(found.summary.rules.iter().any(|line| line.contains("lower bound")), "{:?}", found.summary.rules);
+        }
+    }
+}
+
+#[test]
+fn bits_depend_on_no_threads_and_survive_a_pause() {
+    let (data, start) = clusters(9000, 6, 80, CovarianceType::Diag, 2);
+    let given = options(80, 3, CovarianceType::Diag, start);
+    let fits: Vec<Fit> = [1, 2, 5].map(|threads| fit(&CpuEngine::new(threads).unwrap(), &data, &given).unwrap()).into();
+    for other in &fits[1..] {
+        assert_eq!(other.mixture, fits[0].mixture);
+        assert_eq!(other.summary.trace, fits[0].summary.trace);
+        assert_eq!(other.summary.log_likelihood, fits[0].summary.log_likelihood);
+    }
+    let cpu = CpuEngine::new(2).unwrap();
+    let paused = fit(&cpu, &data, &FitOptions { max_iter: 11, ..given.clone() }).unwrap();
+    let go_on = &mut |_: &gmm_host::Iteration<'_>| std::ops::ControlFlow::Continue(());
+    let resumed = fit_resumed(&cpu, &data, &given, paused.state, go_on).unwrap();
+    assert_eq!(resumed.mixture, fits[0].mixture);
+}
+
+#[test]
+fn equal_rows_far_rows_and_empty_components_are_no_trouble() {
+    let kind = CovarianceType::Diag;
+    let k = 30;
+    let start = |d: usize| {
+        let means = Array2::from_shape_fn((k, d), |(c, j)| c as f64 + 0.1 * j as f64);
+        Mixture::new(Array1::from_elem(k, 1.0 / k as f64), means, even(kind, k, d, 1.0)).unwrap()
+    };
+    let equal = Array2::from_elem((200, 3), 4.25);
+    let mut far = common::rows(500, 3, 0.0, 1.0, 5);
+    far[[17, 1]] = 1e160;
+    far[[18, 2]] = -1e8;
+    for rows in [equal, far] {
+        let data = Dataset::new(rows).unwrap();
+        let mut resident = load(2, &data, Precision::F64);
+        let whole = resident.evaluate(&start(3), EvaluateOptions::default()).unwrap().log_likelihood;
+        let found = resident.pass_truncated(&start(3), &Search::new(k, 1)).unwrap().statistics;
+        assert!(found.log_likelihood == whole || (found.log_likelihood / whole - 1.0).abs() < 1e-12, "{whole}");
+        let weight: f64 = found.weight.iter().sum();
+        assert!((weight - data.n_rows() as f64).abs() < 1e-9, "{weight}");
+        let few = resident.pass_truncated(&start(3), &Search::new(2, 1)).unwrap().statistics;
+        assert!(few.log_likelihood <= whole || whole == f64::NEG_INFINITY);
+        assert!((few.weight.iter().sum::<f64>() - weight).abs() < 1e-9);
+    }
+    // Components far from all rows, of weight 0.
+    let mut weights = Array1::from_elem(k, 1.0 / 10.0);
+    weights.iter_mut().skip(10).for_each(|w| *w = 0.0);
+    let empty = Mixture::new(weights, start(2).means().to_owned(), even(kind, k, 2, 1.0)).unwrap();
+    let data = Dataset::new(common::rows(400, 2, 3.0, 1.0, 9)).unwrap();
+    let found = load(2, &data, Precision::F64).pass_truncated(&empty, &Search::new(3, 1)).unwrap();
+    assert_eq!(found.statistics.weight[10..].iter().sum::<f64>(), 0.0);
+}
+
+#[test]
+fn what_cannot_be_truncated_is_refused() {
+    let cpu = CpuEngine::new(1).unwrap();
+    let (data, start) = clusters(100, 2, 4, CovarianceType::Diag, 1);
+    let refused = |data: &Dataset, options: &FitOptions, what: &str| match fit(&cpu, data, options) {
+        Err(Error::Option { option, value, .. }) => {
+            assert!(option.contains(what) || value.contains(what), "{option} {value}")
+        }
+        other => panic!("{what}: {other:?}"),
+    };
+    let given = options(4, 2, CovarianceType::Diag, start);
+    let zero = FitRule { truncated: Some(TruncatedOptions { components: 0 }), ..FitRule::none() };
+    refused(&data, &FitOptions { rule: zero, ..given.clone() }, "truncated");
+    let full = FitOptions { covariance_type: CovarianceType::Full, init: Init::KMeans, ..given.clone() };
+    refused(&data, &full, "covariance_type");
+    let starved = FitRule { starved: Some(Default::default()), ..given.rule.clone() };
+    refused(&data, &FitOptions { rule: starved, ..given.clone() }, "starved");
+    let mut holes = data.rows().to_f64().into_owned();
+    holes[[3, 1]] = f64::NAN;
+    refused(&Dataset::with_holes(holes).unwrap(), &given, "missing");
+}
