@@ -81,10 +81,19 @@ fn two_columns_are_the_ends_of_intervals_of_which_one_may_be_open() {
     assert!((censored["log_likelihood"].as_f64().unwrap() - by_interval).abs() < 1e-6 * by_interval.abs());
     folder.write("m.csv", "x,x_max,y\n1,2,0\n,3,1\n4,,0\n,,1\n2,2,3\n");
     let fit = |text: &str| folder.gmm(&format!("fit m.csv -k 1 -o n.json {text}"));
-    fit("--interval x=x_max").failed(3, &["row 3, column 0 is NaN", "--missing em"]);
+    fit("--interval x=x_max")
+        .failed(3, &["row 3 (counted from 0), column 'x'", "both ends of the interval are open: --missing em uses"]);
     fit("--interval x=x_max --missing em --reg-covar 1").ok();
     fit("--interval x=x_max --missing drop").failed(2, &["would leave out rows with an open end"]);
     fit("--interval x=0..1").failed(2, &["UPPER must be one column"]);
+    // An infinite end is an open one.
+    folder.write("m.csv", "x,x_max,y\n1,2,0\n-inf,3,1\n4,inf,0\n2,2,3\n");
+    let infinite = fit("--interval x=x_max --reg-covar 1 --json").ok().json();
+    folder.write("m.csv", "x,x_max,y\n1,2,0\n,3,1\n4,,0\n2,2,3\n");
+    let empty = fit("--interval x=x_max --reg-covar 1 --json").ok().json();
+    assert_eq!(infinite["log_likelihood"], empty["log_likelihood"]);
+    fit("--columns x,x_max,y --interval x=x_max")
+        .failed(2, &["--interval x=x_max: leave the column", "out of --columns"]);
     fit("--columns x --interval x=1").failed(2, &["with --columns the upper ends must be named"]);
     fit("--interval x=x_max --rounded x --missing em").failed(2, &["leave --censored and --rounded out"]);
     fit("--interval x=z").failed(3, &["'z'"]);

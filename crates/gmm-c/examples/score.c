@@ -1,4 +1,5 @@
-/* Scores rows with a model: score MODEL [NUMBER ..], where the numbers are rows of d, one after another.
+/* Scores rows with a model: score MODEL [NUMBER ..], where the numbers are rows of d, one after another. Prints the label (-1 is
+ * noise), the log density and the responsibilities of each.
  *
  *   cargo build --release -p gmm-c
  *   cc crates/gmm-c/examples/score.c -Icrates/gmm-c/include -Ltarget/release -lgmm_c -Wl,-rpath,target/release -o score
@@ -17,7 +18,7 @@ static int failed(const char *what) {
 int main(int argc, char **argv) {
   gmm_model *model;
   double *rows, *densities, *responsibilities;
-  uint32_t *labels;
+  int32_t *labels;
   size_t n, k, d, i, c;
   int status = EXIT_FAILURE;
 
@@ -33,7 +34,7 @@ int main(int argc, char **argv) {
     return failed("gmm_load");
   }
   d = gmm_n_features(model);
-  k = gmm_n_components(model);
+  k = gmm_n_responsibilities(model);
   n = (size_t)(argc - 2) / d;
 
   rows = malloc((n * d + 1) * sizeof *rows);
@@ -52,7 +53,7 @@ int main(int argc, char **argv) {
       failed("gmm_predict_proba");
     } else {
       for (i = 0; i < n; i++) {
-        printf("%u %.17g", (unsigned)labels[i], densities[i]);
+        printf("%ld %.17g", (long)labels[i], densities[i]);
         for (c = 0; c < k; c++) {
           printf(" %.17g", responsibilities[i * k + c]);
         }

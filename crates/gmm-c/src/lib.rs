@@ -10,11 +10,11 @@ use std::ffi::{CStr, c_char, c_int};
 
 use failure::{Failure, run};
 pub use model::Model;
-use model::{Output, input, output};
+use model::{predict, predict_proba, score_samples};
 
 /// The version of this interface. A program that was compiled with another one must be compiled again; it can compare
 /// with gmm_abi_version().
-pub const GMM_ABI_VERSION: u32 = 1;
+pub const GMM_ABI_VERSION: u32 = 2;
 
 /// Success.
 pub const GMM_OK: c_int = 0;
@@ -47,7 +47,8 @@ pub extern "C" fn gmm_last_error() -> *const c_char {
 /// `path` is UTF-8. Evaluations use `threads` threads, at most 1024; 0 means one per available core. On success
 /// `*model` is a model, to be freed by gmm_free; otherwise it is NULL.
 ///
-/// A model with noise, clusters or a posterior is refused: the mixture alone would give other results than gmm.
+/// Noise, clusters and the posterior of variational Bayes are part of the model: results are those of gmm score and gmm
+/// predict.
 ///
 /// # Safety
 /// `path` is a string that ends with a zero byte, `model` is valid for a write; or either is NULL, which is an error.
@@ -105,10 +106,23 @@ pub unsafe extern "C" fn gmm_n_components(model: *const Model) -> usize {
     unsafe { model.as_ref() }.map_or(0, |model| model.dim().0)
 }
 
-/// Writes the natural logarithm of each row's density to `log_densities`, n numbers.
+/// Number of responsibilities of a row: of the components, or of the clusters if components were combined, and one more, the
+/// last, if the model has noise; 0 for NULL.
+///
+/// # Safety
+/// `model` is from gmm_load, or NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmm_n_responsibilities(model: *const Model) -> usize {
+    // SAFETY: by the contract of this function.
+    unsafe { model.as_ref() }.map_or(0, |model| model.width())
+}
+
+/// Writes the natural logarithm of each row's density to `log_densities`, n numbers; of a model by variational Bayes that of
+/// its posterior predictive density.
 ///
 /// `rows` has n * d numbers in row-major order, of the model's d columns. A row's result does not depend on other rows.
-/// Any thread may call this, also with the same model; one call then waits for the other.
+/// Any thread may call this, also with the same model: the first call uses the threads of the model, others at the same
+/// time their own.
 ///
 /// # Safety
 /// `model` is from gmm_load; `rows` is valid for reads of n * d numbers, `log_densities` for writes of n, and they do
@@ -121,16 +135,11 @@ pub unsafe extern "C" fn gmm_score_samples(
     d: usize,
     log_densities: *mut f64,
 ) -> c_int {
-    run(|| {
-        // SAFETY: by the contract of this function.
-        let (model, rows) = unsafe { input(model, rows, (n, d)) }?;
-        // SAFETY: as above; `n` numbers fit in memory, since the rows do.
-        let out = unsafe { output(log_densities, n, "log_densities") }?;
-        model.evaluate(rows, Output::LogDensities(out))
-    })
+    // SAFETY: by the contract of this function.
+    run(|| unsafe { score_samples(model, rows, (n, d), log_densities) })
 }
 
-/// Writes the component of largest responsibility of each row, from 0, to `labels`, n numbers.
+/// Writes the component, or cluster, of largest responsibility of each row, from 0, to `labels`, n numbers; -1 is noise.
 ///
 /// # Safety
 /// As for gmm_score_samples.
@@ -140,21 +149,17 @@ pub unsafe extern "C" fn gmm_predict(
     rows: *const f64,
     n: usize,
     d: usize,
-    labels: *mut u32,
+    labels: *mut i32,
 ) -> c_int {
-    run(|| {
-        // SAFETY: by the contract of this function.
-        let (model, rows) = unsafe { input(model, rows, (n, d)) }?;
-        // SAFETY: as above.
-        let out = unsafe { output(labels, n, "labels") }?;
-        model.evaluate(rows, Output::Labels(out))
-    })
+    // SAFETY: by the contract of this function.
+    run(|| unsafe { predict(model, rows, (n, d), labels) })
 }
 
-/// Writes the responsibilities of each row to `responsibilities`, n * k numbers in row-major order. Each row sums to 1.
+/// Writes the responsibilities of each row to `responsibilities`, n * gmm_n_responsibilities numbers in row-major order.
+/// Each row sums to 1.
 ///
 /// # Safety
-/// As for gmm_score_samples, with n * k numbers.
+/// As for gmm_score_samples, with as many numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gmm_predict_proba(
     model: *const Model,
@@ -163,12 +168,57 @@ pub unsafe extern "C" fn gmm_predict_proba(
     d: usize,
     responsibilities: *mut f64,
 ) -> c_int {
-    run(|| {
-        // SAFETY: by the contract of this function.
-        let (model, rows) = unsafe { input(model, rows, (n, d)) }?;
-        let len = n.checked_mul(model.dim().0).ok_or(Failure::argument("n * k overflows"))?;
-        // SAFETY: as above.
-        let out = unsafe { output(responsibilities, len, "responsibilities") }?;
-        model.evaluate(rows, Output::Responsibilities(out))
-    })
+    // SAFETY: by the contract of this function.
+    run(|| unsafe { predict_proba(model, rows, (n, d), responsibilities) })
+}
+
+/// As gmm_score_samples, for rows of float, with the results of gmm for a file of such rows: products are computed in single
+/// precision, and sums in double.
+///
+/// # Safety
+/// As for gmm_score_samples.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmm_score_samples_f32(
+    model: *const Model,
+    rows: *const f32,
+    n: usize,
+    d: usize,
+    log_densities: *mut f64,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    run(|| unsafe { score_samples(model, rows, (n, d), log_densities) })
+}
+
+/// As gmm_predict, for rows of float, with the results of gmm for a file of such rows: products are computed in single
+/// precision, and sums in double.
+///
+/// # Safety
+/// As for gmm_predict.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmm_predict_f32(
+    model: *const Model,
+    rows: *const f32,
+    n: usize,
+    d: usize,
+    labels: *mut i32,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    run(|| unsafe { predict(model, rows, (n, d), labels) })
+}
+
+/// As gmm_predict_proba, for rows of float, with the results of gmm for a file of such rows: products are computed in single
+/// precision, and sums in double.
+///
+/// # Safety
+/// As for gmm_predict_proba.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gmm_predict_proba_f32(
+    model: *const Model,
+    rows: *const f32,
+    n: usize,
+    d: usize,
+    responsibilities: *mut f64,
+) -> c_int {
+    // SAFETY: by the contract of this function.
+    run(|| unsafe { predict_proba(model, rows, (n, d), responsibilities) })
 }

@@ -1,19 +1,18 @@
 //! A model in memory, and rows that belong to the caller.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gmm_data::{ModelFile, read_model};
-use gmm_host::{CpuEngine, Engine, EvaluateOptions, MAX_THREADS, Scorer, evaluate};
-use gmm_model::{Dataset, Mixture, Precision, RowArray};
+use gmm_host::{CpuEngine, MAX_THREADS, ModelParts, Predictions, Predictor};
+use gmm_model::{Dataset, Matrix, Precision, RowArray};
 
-use crate::GMM_BAD_DATA;
 use crate::failure::Failure;
 
 /// A model that is ready to evaluate rows.
 pub struct Model {
-    mixture: Mixture,
-    engine: CpuEngine,
-    scorer: Option<Box<dyn Scorer>>,
+    double: Predictor,
+    /// Made by the first call with rows of `f32`.
+    single: OnceLock<Predictor>,
 }
 
 /// Where the result of an evaluation goes.
@@ -21,8 +20,8 @@ pub(crate) enum Output<'a> {
     /// `(n,)`.
     LogDensities(&'a mut [f64]),
     /// `(n,)`.
-    Labels(&'a mut [u32]),
-    /// `(n, k)` in row-major order.
+    Labels(&'a mut [i32]),
+    /// `(n, width)` in row-major order.
     Responsibilities(&'a mut [f64]),
 }
 
@@ -30,68 +29,75 @@ impl Model {
     /// Reads a model, and prepares evaluations by `threads` threads; 0 means one per core.
     ///
     /// # Errors
-    /// Errors of the file; if the model is more than a mixture; if there are too many threads, or they cannot be
-    /// started.
+    /// Errors of the file; if there are too many threads, or they cannot be started.
     pub(crate) fn load(path: &str, threads: usize) -> Result<Self, Failure> {
         if threads > MAX_THREADS {
             return Err(Failure::argument(format!("threads is {threads}: it must be at most {MAX_THREADS}")));
         }
         let ModelFile { mixture, posterior, noise, clusters, .. } = read_model(path)?;
-        let fields = [("posterior", posterior.is_some()), ("noise", noise.is_some()), ("clusters", clusters.is_some())];
-        if let Some((field, _)) = fields.into_iter().find(|(_, exists)| *exists) {
-            let text =
-                format!("{path}: '{field}': the C interface evaluates mixtures only: delete this field to use it");
-            return Err(Failure { status: GMM_BAD_DATA, text });
-        }
+        let parts = ModelParts { mixture, noise, clusters, posterior };
         // 0 has the same meaning for the engine.
-        let engine = CpuEngine::new(threads)?;
-        let scorer = engine.scorer(&mixture, Precision::F64);
-        Ok(Self { mixture, engine, scorer })
+        let engine = Arc::new(CpuEngine::new(threads)?);
+        let double = Predictor::new(engine, parts, Precision::F64, threads)?;
+        Ok(Self { double, single: OnceLock::new() })
     }
 
     /// Number of components and of columns.
     pub(crate) fn dim(&self) -> (usize, usize) {
-        self.mixture.means().dim()
+        (self.double.n_components(), self.double.n_features())
     }
 
-    /// Evaluates rows.
+    /// Number of responsibilities of a row.
+    pub(crate) fn width(&self) -> usize {
+        self.double.width()
+    }
+
+    fn predictor(&self, precision: Precision) -> Result<&Predictor, Failure> {
+        match (precision, self.single.get()) {
+            (Precision::F64, _) => Ok(&self.double),
+            (Precision::F32, Some(single)) => Ok(single),
+            (Precision::F32, None) => {
+                let made = self.double.with_precision(precision)?;
+                Ok(self.single.get_or_init(|| made))
+            }
+        }
+    }
+
+    /// Evaluates rows, in their precision.
     ///
     /// # Errors
     /// If there are no rows, or a value is not finite; errors of the engine.
-    pub(crate) fn evaluate(&self, rows: Rows, output: Output<'_>) -> Result<(), Failure> {
+    pub(crate) fn evaluate<T: Send + Sync + 'static>(&self, rows: Rows<T>, output: Output<'_>) -> Result<(), Failure>
+    where
+        Matrix: From<RowArray<T>>,
+    {
         let data = Dataset::new(rows.into_array())?;
-        let none = EvaluateOptions::default();
-        let options = match output {
-            Output::LogDensities(out) => EvaluateOptions { log_densities: Some(out), ..none },
-            Output::Labels(out) => EvaluateOptions { labels: Some(out), ..none },
-            Output::Responsibilities(out) => EvaluateOptions { responsibilities: Some(out.into()), ..none },
+        let none = Predictions::default();
+        let out = match output {
+            Output::LogDensities(out) => Predictions { log_densities: Some(out), ..none },
+            Output::Labels(out) => Predictions { labels: Some(out), ..none },
+            Output::Responsibilities(out) => Predictions { responsibilities: Some(out), ..none },
         };
-        match &self.scorer {
-            Some(scorer) => scorer.evaluate(&data, options)?,
-            None => {
-                evaluate::load(&self.engine, &self.mixture, &data, Precision::F64)?.evaluate(&self.mixture, options)?
-            }
-        };
-        Ok(())
+        Ok(self.predictor(data.rows().precision())?.evaluate(&data, out)?)
     }
 }
 
 /// Rows of the caller, `(n, d)` in row-major order, which are valid during one call.
-pub(crate) struct Rows {
-    values: *const f64,
+pub(crate) struct Rows<T> {
+    values: *const T,
     dim: (usize, usize),
 }
 
-impl Rows {
+impl<T: Send + Sync + 'static> Rows<T> {
     /// The rows as an array, without a copy.
-    fn into_array(self) -> RowArray<f64> {
+    fn into_array(self) -> RowArray<T> {
         let dim = self.dim;
         RowArray::shared(Arc::new(self), dim).expect("n * d values")
     }
 }
 
-impl AsRef<[f64]> for Rows {
-    fn as_ref(&self) -> &[f64] {
+impl<T> AsRef<[T]> for Rows<T> {
+    fn as_ref(&self) -> &[T] {
         // SAFETY: by the contract of `input` the numbers are valid for reads until the call returns. The array of
         // `into_array` lives in `evaluate`, and the engine keeps no reference to it.
         unsafe { std::slice::from_raw_parts(self.values, self.dim.0 * self.dim.1) }
@@ -99,9 +105,9 @@ impl AsRef<[f64]> for Rows {
 }
 
 // SAFETY: numbers that nobody writes may be read from any thread.
-unsafe impl Send for Rows {}
+unsafe impl<T: Sync> Send for Rows<T> {}
 // SAFETY: as above.
-unsafe impl Sync for Rows {}
+unsafe impl<T: Sync> Sync for Rows<T> {}
 
 /// Checks the arguments of an evaluation.
 ///
@@ -111,11 +117,11 @@ unsafe impl Sync for Rows {}
 /// # Safety
 /// `model` is null or valid for reads. `values` is null, or valid for reads of `n * d` numbers until the `Rows` are
 /// dropped.
-pub(crate) unsafe fn input<'a>(
+pub(crate) unsafe fn input<'a, T>(
     model: *const Model,
-    values: *const f64,
+    values: *const T,
     (n, d): (usize, usize),
-) -> Result<(&'a Model, Rows), Failure> {
+) -> Result<(&'a Model, Rows<T>), Failure> {
     // SAFETY: by the contract of this function.
     let model = unsafe { model.as_ref() }.ok_or(Failure::null("model"))?;
     if values.is_null() {
@@ -130,7 +136,7 @@ pub(crate) unsafe fn input<'a>(
     }
     // A slice has at most `isize::MAX` bytes.
     match n.checked_mul(d) {
-        Some(len) if len <= isize::MAX as usize / size_of::<f64>() => Ok((model, Rows { values, dim: (n, d) })),
+        Some(len) if len <= isize::MAX as usize / size_of::<T>() => Ok((model, Rows { values, dim: (n, d) })),
         _ => Err(Failure::argument("n * d overflows")),
     }
 }
@@ -151,4 +157,70 @@ pub(crate) unsafe fn output<'a, T>(values: *mut T, len: usize, what: &str) -> Re
     }
     // SAFETY: by the contract of this function. A number of any bits is valid.
     Ok(unsafe { std::slice::from_raw_parts_mut(values, len) })
+}
+
+/// Log densities, `(n,)`, of rows of either precision.
+///
+/// # Errors
+/// As [`input`], [`output`] and [`Model::evaluate`].
+///
+/// # Safety
+/// As for [`input`], and as for [`output`] of `n` numbers.
+pub(crate) unsafe fn score_samples<T: Send + Sync + 'static>(
+    model: *const Model,
+    rows: *const T,
+    dim: (usize, usize),
+    out: *mut f64,
+) -> Result<(), Failure>
+where
+    Matrix: From<RowArray<T>>,
+{
+    // SAFETY: by the contract of this function; `n` numbers fit in memory, since the rows do.
+    let ((model, rows), out) = unsafe { (input(model, rows, dim)?, output(out, dim.0, "log_densities")?) };
+    model.evaluate(rows, Output::LogDensities(out))
+}
+
+/// Labels, `(n,)`, of rows of either precision.
+///
+/// # Errors
+/// As [`score_samples`].
+///
+/// # Safety
+/// As for [`score_samples`].
+pub(crate) unsafe fn predict<T: Send + Sync + 'static>(
+    model: *const Model,
+    rows: *const T,
+    dim: (usize, usize),
+    out: *mut i32,
+) -> Result<(), Failure>
+where
+    Matrix: From<RowArray<T>>,
+{
+    // SAFETY: by the contract of this function.
+    let ((model, rows), out) = unsafe { (input(model, rows, dim)?, output(out, dim.0, "labels")?) };
+    model.evaluate(rows, Output::Labels(out))
+}
+
+/// Responsibilities, `(n, width)` in row-major order, of rows of either precision.
+///
+/// # Errors
+/// As [`score_samples`].
+///
+/// # Safety
+/// As for [`input`], and as for [`output`] of `n * width` numbers.
+pub(crate) unsafe fn predict_proba<T: Send + Sync + 'static>(
+    model: *const Model,
+    rows: *const T,
+    dim: (usize, usize),
+    out: *mut f64,
+) -> Result<(), Failure>
+where
+    Matrix: From<RowArray<T>>,
+{
+    // SAFETY: by the contract of this function.
+    let (model, rows) = unsafe { input(model, rows, dim) }?;
+    let len = dim.0.checked_mul(model.width()).ok_or(Failure::argument("n * gmm_n_responsibilities overflows"))?;
+    // SAFETY: by the contract of this function.
+    let out = unsafe { output(out, len, "responsibilities") }?;
+    model.evaluate(rows, Output::Responsibilities(out))
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use gmm_data::{ModelFile, write_model};
-use gmm_model::{CovarianceType, SyntheticOptions, reference, synthetic};
+use gmm_model::{CovarianceType, Noise, SyntheticOptions, reference, synthetic};
 use ndarray::{Array2, array};
 use regex_lite::Regex;
 
@@ -61,17 +61,32 @@ fn numbers(output: &Output) -> Vec<Vec<f64>> {
 }
 
 /// Checks what an example printed against the reference. `first` is the number of the first component.
-fn check(model: &ModelFile, rows: &Array2<f64>, found: &[Vec<f64>], first: usize) {
+fn check(model: &ModelFile, rows: &Array2<f64>, found: &[Vec<f64>], first: i32) {
     assert_eq!(found.len(), rows.nrows());
     for (found, x) in found.iter().zip(rows.outer_iter()) {
-        let (log_density, r) = reference::posterior(&model.mixture, x);
-        assert_eq!(found[0], (reference::argmax(r.view()) + first) as f64);
+        let (log_density, r) = match &model.noise {
+            Some(noise) => noise.reference(&model.mixture, x),
+            None => {
+                let (log_density, r) = reference::posterior(&model.mixture, x);
+                (log_density, r.to_vec())
+            }
+        };
+        let best = reference::argmax(ndarray::aview1(&r));
+        let label = if best == model.mixture.n_components() { -1 } else { best as i32 };
+        assert_eq!(found[0], f64::from(label + first));
+        assert_eq!(found.len(), 2 + r.len());
         let within = 64.0 * f64::EPSILON;
         assert!((found[1] - log_density).abs() <= within * log_density.abs().max(1.0), "{} {log_density}", found[1]);
         for (found, expected) in found[2..].iter().zip(&r) {
             assert!((found - expected).abs() <= within * log_density.abs().max(1.0), "{found} {expected}");
         }
     }
+}
+
+fn write_rows(path: &Path, rows: &Array2<f64>) {
+    let mut text = "a,b\n".to_owned();
+    rows.outer_iter().for_each(|row| writeln!(text, "{},{}", row[0], row[1]).unwrap());
+    std::fs::write(path, text).unwrap();
 }
 
 fn arguments(rows: &Array2<f64>) -> Vec<String> {
@@ -91,6 +106,31 @@ fn the_example_in_c_has_the_results_of_the_reference() {
         let output = run(Command::new(&program).arg(folder.path().join("m.json")).args(arguments(&rows)));
         check(&model, &rows, &numbers(&output), 0);
     }
+}
+
+/// A model with noise, and rows of which the last is noise.
+fn noisy(folder: &Path) -> (ModelFile, Array2<f64>) {
+    let (model, mut rows) = model(folder, CovarianceType::Full);
+    let noise = Some(Noise { weight: 0.25, log_volume: 6.0, region: None });
+    let model = ModelFile { noise, ..model };
+    write_model(folder.join("m.json"), &model).unwrap();
+    let last = rows.nrows() - 1;
+    rows.row_mut(last).fill(50.0);
+    (model, rows)
+}
+
+#[test]
+fn the_example_in_c_knows_noise() {
+    if cfg!(windows) || !has("cc") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("score");
+    compile("cc", &["-std=c99"], &program);
+    let (model, rows) = noisy(folder.path());
+    let found = numbers(&run(Command::new(&program).arg(folder.path().join("m.json")).args(arguments(&rows))));
+    check(&model, &rows, &found, 0);
+    assert_eq!(found[rows.nrows() - 1][0], -1.0);
 }
 
 #[test]
@@ -158,9 +198,7 @@ fn the_example_in_r_has_the_results_of_the_reference() {
         .output()
         .unwrap();
     assert!(build.status.success(), "{}", String::from_utf8_lossy(&build.stderr));
-    let mut text = "a,b\n".to_owned();
-    rows.outer_iter().for_each(|row| writeln!(text, "{},{}", row[0], row[1]).unwrap());
-    std::fs::write(folder.path().join("x.csv"), text).unwrap();
+    write_rows(&folder.path().join("x.csv"), &rows);
     let r = |rows: &str| {
         let mut command = Command::new("Rscript");
         command.arg(example.join("gmm.R")).args(["m.json", rows]).current_dir(folder.path());
@@ -168,6 +206,9 @@ fn the_example_in_r_has_the_results_of_the_reference() {
         command
     };
     check(&model, &rows, &numbers(&run(&mut r("x.csv"))), 1);
+    let (model, rows) = noisy(folder.path());
+    write_rows(&folder.path().join("noisy.csv"), &rows);
+    check(&model, &rows, &numbers(&run(&mut r("noisy.csv"))), 1);
     std::fs::write(folder.path().join("bad.csv"), "a\n1\n").unwrap();
     let failed = r("bad.csv").output().unwrap();
     assert!(!failed.status.success());

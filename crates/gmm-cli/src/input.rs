@@ -79,7 +79,7 @@ pub(crate) fn rows_with(
     let noise = source.measured.map_or_else(Vec::new, MeasuredArgs::columns);
     let taken = || second.map(str::to_owned).into_iter().chain(noise.iter().cloned());
     if let Some(columns) = &mut options.columns {
-        source.measured.map_or(Ok(()), |measured| measured.check_selected())?;
+        source.measured.map_or(Ok(()), |measured| measured.check_selected(columns))?;
         // A selection by exclusions only keeps all other columns.
         if columns.iter().any(|word| !word.trim_start().starts_with('!')) {
             columns.extend(taken());

@@ -2,7 +2,8 @@
 
 use anyhow::Context;
 use clap::Args;
-use gmm_model::{DataError, Dataset, Precision};
+use gmm_data::Table;
+use gmm_model::{Dataset, Matrix, Precision, RowArray, shown};
 use ndarray::Array2;
 
 use crate::exit::Failure;
@@ -96,6 +97,12 @@ impl Rounded {
     }
 }
 
+/// A column of `d` by name or 0-based index.
+fn position(word: &str, names: Option<&[String]>, d: usize) -> Option<usize> {
+    let named = names.and_then(|names| names.iter().position(|name| name == word));
+    named.or_else(|| word.parse().ok().filter(|index| *index < d))
+}
+
 impl LimitArgs {
     /// Whether one of the options is given.
     pub(crate) const fn are_given(&self) -> bool {
@@ -103,17 +110,47 @@ impl LimitArgs {
     }
 
     /// Checks that no upper end is an index if columns are selected: it would count other columns in the file than in the
-    /// selection.
+    /// selection. Nor may it be among those `selected`, which are the columns of the rows.
     ///
     /// # Errors
     /// [`Failure::Usage`] otherwise.
-    pub(crate) fn check_selected(&self) -> Result<(), Failure> {
-        match self.interval.iter().find(|interval| interval.upper.parse::<usize>().is_ok()) {
-            Some(Interval { column, upper }) => {
-                let why = "with --columns the upper ends must be named";
-                Err(Failure::Usage(format!("--interval {column}={upper}: {why}")))
+    pub(crate) fn check_selected(&self, selected: &[String]) -> Result<(), Failure> {
+        for Interval { column, upper } in &self.interval {
+            let why = match upper.parse::<usize>() {
+                Ok(_) => "with --columns the upper ends must be named",
+                Err(_) if selected.contains(upper) => {
+                    "leave the column of the upper ends out of --columns, which names the columns of the rows"
+                }
+                Err(_) => continue,
+            };
+            return Err(Failure::Usage(format!("--interval {column}={upper}: {why}")));
+        }
+        Ok(())
+    }
+
+    /// Makes lower ends of −∞ the open ends that NaN are. `table` has the columns of the rows only.
+    pub(crate) fn open_lower_ends(&self, table: &mut Table) {
+        fn opened<T: Copy + Into<f64>>(rows: &RowArray<T>, columns: &[usize], nan: T) -> Option<RowArray<T>> {
+            let is_open = |v: &T| (*v).into() == f64::NEG_INFINITY;
+            if !columns.iter().any(|&j| rows.column(j).iter().any(is_open)) {
+                return None;
             }
-            None => Ok(()),
+            let mut opened = rows.view().to_owned();
+            for &j in columns {
+                opened.column_mut(j).mapv_inplace(|v| if is_open(&v) { nan } else { v });
+            }
+            Some(opened.into())
+        }
+        let (d, names) = (table.n_columns(), table.names.as_deref());
+        // A word that is no column is an error when the limits are attached.
+        let columns: Vec<usize> =
+            self.interval.iter().filter_map(|interval| position(&interval.column, names, d)).collect();
+        let made = match &table.matrix {
+            Matrix::F32(rows) => opened(rows, &columns, f32::NAN).map(Matrix::F32),
+            Matrix::F64(rows) => opened(rows, &columns, f64::NAN).map(Matrix::F64),
+        };
+        if let Some(matrix) = made {
+            table.matrix = matrix;
         }
     }
 
@@ -141,8 +178,7 @@ impl LimitArgs {
         let d = data.n_features();
         let mut used = Vec::new();
         let mut column = |option: &'static str, word: &str| {
-            let named = names.and_then(|names| names.iter().position(|name| name == word));
-            let found = named.or_else(|| word.parse().ok().filter(|index| *index < d)).ok_or_else(|| {
+            let found = position(word, names, d).ok_or_else(|| {
                 let known = names.map_or_else(|| format!("0 to {}", d - 1), |names| names.join(", "));
                 Failure::BadData(format!("{place}: --{option}: there is no column '{word}': there are {known}"))
             })?;
@@ -189,11 +225,19 @@ impl LimitArgs {
             let is_unknown = |((_, low), high): ((_, &f64), &f64)| *low == f64::NEG_INFINITY && *high == f64::INFINITY;
             let mut all = lower.indexed_iter().zip(&upper);
             if let Some((((row, column), _), _)) = all.find(|one| is_unknown(*one)) {
-                let error = DataError::NotFinite { row, column, value: f64::NAN };
-                return Err(match missing.refused(&error, place) {
-                    Some(failure) => failure.into(),
-                    None => anyhow::Error::new(error).context(place.to_owned()),
-                });
+                // Only rows of intervals may have NaN so far.
+                let named = names.map_or_else(|| column.to_string(), |names| format!("'{}'", shown(&names[column])));
+                let of_column = |interval: &Interval| position(&interval.column, names, d) == Some(column);
+                let why = match self.interval.iter().any(of_column) {
+                    true => "both ends of the interval are open",
+                    false => "the value is missing",
+                };
+                let advice = match missing {
+                    Missing::Error => "--missing em uses the rest of the row",
+                    _ => "leave the row out",
+                };
+                let what = format!("{place}: row {row} (counted from 0), column {named}: {why}: {advice}");
+                return Err(Failure::BadData(what).into());
             }
         }
         let weights = data.weights().map(<[f64]>::to_vec);

@@ -64,8 +64,8 @@ impl MeasuredArgs {
     ///
     /// # Errors
     /// As there.
-    pub(crate) fn check_selected(&self) -> Result<(), Failure> {
-        self.limits.check_selected()
+    pub(crate) fn check_selected(&self, selected: &[String]) -> Result<(), Failure> {
+        self.limits.check_selected(selected)
     }
 
     /// Whether rows have intervals, of which an open end is no number in the table.
@@ -127,6 +127,7 @@ impl MeasuredArgs {
                 "--noise-columns needs one standard deviation for each column of the data; --columns chooses these";
             return Err(Failure::BadData(format!("{place}: {found} noise columns for {d} columns: {why}")));
         }
+        self.limits.open_lower_ends(table);
         Ok(Some(Array2::from_shape_fn((table.n_rows(), found), |(row, column)| taken[column][row])))
     }
 

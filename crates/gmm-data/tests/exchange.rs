@@ -201,6 +201,54 @@ fn a_text_of_kaldi_is_read_and_its_weights_normalised() {
     assert!((&mixture.means().row(0) - &array![0.0, 2.0]).iter().all(|v| v.abs() < 1e-15));
 }
 
+/// What `Write` of Kaldi makes of a mixture, byte by byte: a token is followed by a blank, and so is each number; a vector
+/// begins with a blank; a row of a matrix begins with two, a packed one with none.
+#[test]
+fn a_text_of_kaldi_is_read_and_written_byte_by_byte() {
+    let diag = "<DiagGMM> \n<GCONSTS>  [ -2.9310242 -4.223 ]\n<WEIGHTS>  [ 0.25 0.75 ]\n\
+                <MEANS_INVVARS>  [\n  0.5 -2.25 \n  4.5 0.125 ]\n\
+                <INV_VARS>  [\n  1.5 2.25 \n  0.5 0.125 ]\n</DiagGMM> \n";
+    let full = "<FullGMM> \n<GCONSTS>  [ -2.9310242 -4.223 ]\n<WEIGHTS>  [ 0.25 0.75 ]\n\
+                <MEANS_INVCOVARS>  [\n  0.5 -2.25 \n  4.5 0.125 ]\n\
+                <INV_COVARS> [\n1.5 \n0.5 2.25 ]\n[\n0.5 \n0.125 0.125 ]\n</FullGMM> \n";
+    for (text, format) in [(diag, ExchangeFormat::KaldiDiag), (full, ExchangeFormat::KaldiFull)] {
+        let model = read(text).unwrap();
+        let again = model_to_exchange(&model, format).unwrap();
+        // All but the numbers, whose digits an inversion rounds.
+        let layout = |text: &str| -> String {
+            let is_number = |word: &str| word.trim_end().parse::<f64>().is_ok();
+            let pieces = text.split_inclusive([' ', '\n']);
+            pieces
+                .map(|word| if is_number(word) { word.replace(word.trim_end(), "#") } else { word.to_owned() })
+                .collect()
+        };
+        assert_eq!(layout(&again), layout(text));
+        let (before, after) = (matrices(text), matrices(&again));
+        for (before, after) in before[1..].iter().flatten().zip(after[1..].iter().flatten()) {
+            assert!((before - after).abs() <= 64.0 * f64::EPSILON * before.abs(), "{before} {after}");
+        }
+    }
+}
+
+/// A start for features of 40 columns that scripts for Kaldi use: one component of mean 0 and variance 1, whose constant
+/// Kaldi prints as -36.75754. It is -20 ln 2π.
+#[test]
+fn kaldis_constant_of_a_standard_normal_is_ours() {
+    let row = |value: &str| [value; 40].join(" ");
+    let text = format!(
+        "<DiagGMM> \n<GCONSTS>  [ -36.75754 ]\n<WEIGHTS>  [ 1 ]\n<MEANS_INVVARS>  [\n  {} ]\n<INV_VARS>  [\n  {} ]\n\
+         </DiagGMM> \n",
+        row("0"),
+        row("1")
+    );
+    let model = read(&text).unwrap();
+    assert_eq!(model.mixture.means(), Array2::<f64>::zeros((1, 40)));
+    assert_eq!(model.mixture.covariances(), &Covariances::Diag(Array2::ones((1, 40))));
+    let found = matrices(&model_to_exchange(&model, ExchangeFormat::KaldiDiag).unwrap())[0][0];
+    assert_eq!(format!("{found:.5}"), "-36.75754");
+    assert_eq!(density(&model, Array1::zeros(40).view()), found);
+}
+
 #[test]
 fn a_text_of_kaldi_that_is_damaged_names_the_line() {
     let changed = |from: &str, to: &str| {

@@ -62,6 +62,21 @@ def test_a_component_of_weight_zero_has_no_rows(rows, kind, precision):
     assert np.all(responsibilities[:, 1] == 0)
 
 
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+@pytest.mark.parametrize("kind", ["tied", "diag", "spherical"])
+def test_responsibilities_in_f32_have_the_digits_of_f32(kind, offset):
+    rng = np.random.default_rng(0)
+    # Close components, and distances of which f32 would lose 1e-6.
+    X = rng.normal(size=(4000, 40)) + 0.3 * rng.integers(0, 3, size=(4000, 1)) + offset
+    fitted = model(3, kind, random_state=0).fit(X)
+    rows = X.astype(np.float32)
+    _, responsibilities, densities = run(fitted.to_onnx(precision="f32"), rows)
+    expected = fitted.predict_proba(rows.astype(np.float64))
+    assert np.all(np.abs(responsibilities - expected) <= 4 * np.finfo(np.float32).eps)
+    expected = fitted.score_samples(rows.astype(np.float64))
+    assert np.all(np.abs(densities - expected) <= 4 * np.finfo(np.float32).eps * np.abs(expected))
+
+
 def test_a_row_whose_densities_underflow_has_the_weights(rows):
     fitted = model(3, "full", random_state=0).fit(rows)
     labels, responsibilities, densities = run(fitted.to_onnx(), np.full((1, 3), 1e30, np.float32))

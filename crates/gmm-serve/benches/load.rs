@@ -4,6 +4,10 @@
 //! covariances. The server of this project runs in this process; clients and servers share the machine's cores. Answers are
 //! compared with the engine's before anything is timed; those of other servers, such as the ones of `benches/serve.sh`, are not,
 //! since they have other parameters. With `--out` the lines are also a record.
+//!
+//! `of_engine` compares rows a second with those of the engine alone, to which no client takes time of the cores.
+//! `of_engine_cpu` compares times of the processor: of the engine alone for as many rows, with that of the server for a
+//! request, `server_cpu_us`, from socket to socket and without the client, whose own is `client_cpu_us`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,12 +27,13 @@ use tokio::net::TcpStream;
 const COLUMNS: usize = 13;
 const COMPONENTS: usize = 8;
 const BATCH: usize = 10_000;
+/// Different batches, more than the caches of a core hold: rows of a server are new ones.
+const BATCHES: usize = 8;
 /// Time of one measurement.
 const TIME: Duration = Duration::from_secs(3);
 /// Measurements of each load on each server, of which the record has the medians.
 const TURNS: usize = 3;
-const RECORD: &str =
-    "workload,program,connections,rows,status,ms,p99_ms,max_ms,requests_per_s,rows_per_s,of_engine,note";
+const RECORD: &str = "workload,program,connections,rows,status,ms,p99_ms,max_ms,requests_per_s,rows_per_s,of_engine,of_engine_cpu,server_cpu_us,client_cpu_us,note";
 
 /// What is sent to every server, or with `ours` only to the one of this project.
 struct Load {
@@ -52,7 +57,9 @@ fn main() {
     let server = Server::bind(options).expect("a server");
     let (address, stopper) = (server.address(), server.stopper());
     let serving = std::thread::spawn(move || server.run());
-    check(address, &rows, &engine_alone(&*engine, &mixture, &rows, Duration::ZERO).0);
+    let batch = |i: usize| rows.slice(ndarray::s![i * BATCH..(i + 1) * BATCH, ..]).to_owned();
+    let data: Vec<Dataset> = (0..BATCHES).map(|i| Dataset::new(batch(i)).expect("finite")).collect();
+    check(address, &rows, &engine_alone(&*engine, &mixture, &data, Duration::ZERO).0);
     let mut record = out.map(|out| open_record(&out, &engine.description(), &peers));
     println!("{RECORD}");
     for load in loads(&rows) {
@@ -61,13 +68,15 @@ fn main() {
         let mut found = vec![Vec::new(); servers.len()];
         let mut alone = Vec::new();
         for _ in 0..TURNS {
-            alone.push(engine_alone(&*engine, &mixture, &rows, TIME / 3).1);
+            alone.push(engine_alone(&*engine, &mixture, &data, TIME / 3).1);
             for ((_, at), found) in servers.iter().zip(&mut found) {
-                found.push(Measured::of(run(*at, load.connections, &load.requests)));
+                let before = CpuTimes::now();
+                let times = run(*at, load.connections, &load.requests);
+                found.push(Measured::of(times, before, *at == address));
             }
         }
         for ((name, _), found) in servers.iter().zip(&found) {
-            let line = line(&load, name, found, median(alone.iter().copied()));
+            let line = line(&load, name, found, &alone);
             println!("{line}");
             if let Some(record) = &mut record {
                 record.push(&line).expect("the record is written");
@@ -125,10 +134,39 @@ fn loads(rows: &Array2<f64>) -> [Load; 4] {
             name: "batch binary",
             rows: BATCH,
             connections: 2,
-            requests: vec![binary_request(rows, 0, BATCH)],
+            requests: (0..BATCHES).map(|i| binary_request(rows, i * BATCH, BATCH)).collect(),
             ours: true,
         },
     ]
+}
+
+/// Times of the processor that this process has taken, in seconds; NaN where the system does not tell.
+#[derive(Clone, Copy)]
+struct CpuTimes {
+    /// All threads.
+    process: f64,
+    /// The main thread, on which the clients run.
+    client: f64,
+}
+
+impl CpuTimes {
+    fn now() -> Self {
+        // Fields 14 and 15, of which 11 follow the name in parentheses, in ticks, a hundred a second on Linux.
+        let of = |path: &str| {
+            let text = std::fs::read_to_string(path).ok()?;
+            let fields = text.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);
+            Some(fields.map(|ticks| ticks.parse::<f64>().unwrap_or(f64::NAN)).sum::<f64>() / 100.0)
+        };
+        let main = format!("/proc/self/task/{}/stat", std::process::id());
+        Self { process: of("/proc/self/stat").unwrap_or(f64::NAN), client: of(&main).unwrap_or(f64::NAN) }
+    }
+
+    /// What has been taken since: by all threads but the clients', and by theirs.
+    fn since(self) -> [f64; 2] {
+        let now = Self::now();
+        let client = now.client - self.client;
+        [now.process - self.process - client, client]
+    }
 }
 
 /// Times of the requests of one measurement, in milliseconds.
@@ -138,14 +176,33 @@ struct Measured {
     p99: f64,
     max: f64,
     per_second: f64,
+    /// Times of the processor for a request, in microseconds; the server's are known if it is of this process.
+    server_cpu: f64,
+    client_cpu: f64,
 }
 
 impl Measured {
-    fn of(mut times: Vec<Duration>) -> Self {
+    fn of(mut times: Vec<Duration>, before: CpuTimes, is_own: bool) -> Self {
+        let [server, client] = before.since().map(|seconds| seconds * 1e6 / times.len() as f64);
         times.sort_unstable();
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
-        Self { middle: at(0.5), p99: at(0.99), max: at(1.0), per_second: times.len() as f64 / TIME.as_secs_f64() }
+        Self {
+            middle: at(0.5),
+            p99: at(0.99),
+            max: at(1.0),
+            per_second: times.len() as f64 / TIME.as_secs_f64(),
+            server_cpu: if is_own { server } else { f64::NAN },
+            client_cpu: client,
+        }
     }
+}
+
+/// The engine alone.
+#[derive(Clone, Copy)]
+struct Alone {
+    rows_per_second: f64,
+    /// Time of the processor for a row, in microseconds.
+    cpu: f64,
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {
@@ -155,41 +212,46 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// A line of the record.
-fn line(load: &Load, program: &str, found: &[Measured], alone: f64) -> String {
+fn line(load: &Load, program: &str, found: &[Measured], alone: &[Alone]) -> String {
     let of = |value: fn(&Measured) -> f64| median(found.iter().map(value));
+    let of_alone = |value: fn(&Alone) -> f64| median(alone.iter().map(value));
+    let known = |value: f64, digits: usize| if value.is_finite() { format!("{value:.digits$}") } else { String::new() };
     let Load { name, rows, connections, .. } = load;
     let per_second = of(|m| m.per_second);
     let rows_per_second = per_second * *rows as f64;
     let (ms, p99, max) = (of(|m| m.middle), of(|m| m.p99), of(|m| m.max));
-    let share = rows_per_second / alone;
+    let share = rows_per_second / of_alone(|a| a.rows_per_second);
+    let (server, client) = (of(|m| m.server_cpu), of(|m| m.client_cpu));
+    let of_cpu = known(of_alone(|a| a.cpu) * *rows as f64 / server, 3);
+    let (server, client) = (known(server, 1), known(client, 1));
     format!(
-        "{name}: {program},{program},{connections},{rows},ok,{ms:.3},{p99:.3},{max:.3},{per_second:.0},{rows_per_second:.0},{share:.3},"
+        "{name}: {program},{program},{connections},{rows},ok,{ms:.3},{p99:.3},{max:.3},{per_second:.0},{rows_per_second:.0},{share:.3},{of_cpu},{server},{client},"
     )
 }
 
 fn workload() -> (Mixture, Array2<f64>) {
     let mixture = synthetic(COMPONENTS, COLUMNS, CovarianceType::Full, 0, &SyntheticOptions::default());
     let mixture = mixture.expect("a mixture");
-    let (rows, _) = sample(&mixture, BATCH, 0).expect("rows");
+    let (rows, _) = sample(&mixture, BATCHES * BATCH, 0).expect("rows");
     (mixture, rows)
 }
 
-/// The log densities of all rows, and rows a second of the engine, measured for so long.
-fn engine_alone(engine: &dyn Engine, mixture: &Mixture, rows: &Array2<f64>, time: Duration) -> (Vec<f64>, f64) {
+/// The log densities of the first batch if `time` is 0, and the speed of the engine on data sets in memory.
+fn engine_alone(engine: &dyn Engine, mixture: &Mixture, data: &[Dataset], time: Duration) -> (Vec<f64>, Alone) {
     let scorer = engine.scorer(mixture, Precision::F64).expect("the CPU engine has one");
     let (mut densities, mut labels) = (vec![0.0; BATCH], vec![0; BATCH]);
-    let (started, mut count) = (Instant::now(), 0);
+    let (before, started, mut count) = (CpuTimes::now(), Instant::now(), 0);
     while count == 0 || started.elapsed() < time {
-        let data = Dataset::new(rows.clone()).expect("finite");
         let want = EvaluateOptions {
             log_densities: Some(&mut densities),
             labels: Some(&mut labels),
             ..EvaluateOptions::default()
         };
-        scorer.evaluate(&data, want).expect("an evaluation");
+        scorer.evaluate(&data[count / BATCH % data.len()], want).expect("an evaluation");
         count += BATCH;
     }
-    (densities, count as f64 / started.elapsed().as_secs_f64())
+    let cpu = before.since().iter().sum::<f64>() * 1e6 / count as f64;
+    (densities, Alone { rows_per_second: count as f64 / started.elapsed().as_secs_f64(), cpu })
 }
 
 fn request(headers: &str, body: &[u8]) -> Vec<u8> {

@@ -3,21 +3,28 @@
 //! A request adds its rows to the queue of its model. The first one starts a task, which lets all sockets that are ready be
 //! read, waits for the stated delay if there is one, and evaluates what is queued by then. No thread waits for another:
 //! on an idle server a row is evaluated at once, and on a busy one batches grow by themselves.
+//!
+//! A request of many rows is a batch of its own, beside others on as many threads as there are cores: together they would
+//! gain nothing, and requests of few rows do not wait behind it.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 
 use crate::Refusal;
 use crate::metrics::Metrics;
 use crate::model::{Model, Outputs, Results};
+use crate::tensor::Elements;
 
 /// Above this many floating-point operations, about a millisecond, a batch is evaluated on a thread of its own, so that
 /// the sockets of others are served meanwhile.
 const LONG: usize = 4_000_000;
+
+/// Rows from which a request of that much work is a batch of its own: engines are as fast with as many as with more.
+const MANY: usize = 2048;
 
 /// Limits of a batch and of the queue.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +42,7 @@ pub(crate) type Share = (Arc<Results>, Range<usize>);
 
 struct Job {
     /// `(n, d)`.
-    rows: Vec<f64>,
+    rows: Elements,
     n: usize,
     has_missing: bool,
     outputs: Outputs,
@@ -57,11 +64,14 @@ pub(crate) struct Batcher {
     options: BatchOptions,
     metrics: Arc<Metrics>,
     queue: Mutex<Queue>,
+    /// A permit for each batch of one request that may be evaluated at a time.
+    cores: Arc<Semaphore>,
 }
 
 impl Batcher {
     pub(crate) fn new(model: Model, options: BatchOptions, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { model, options, metrics, queue: Mutex::default() })
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Arc::new(Self { model, options, metrics, queue: Mutex::default(), cores: Arc::new(Semaphore::new(cores)) })
     }
 
     /// The results of the rows, `(n, d)`, which are finite, or NaN where `has_missing`.
@@ -70,7 +80,7 @@ impl Batcher {
     /// 429 if the queue is full; errors of the evaluation.
     pub(crate) async fn evaluate(
         self: &Arc<Self>,
-        rows: Vec<f64>,
+        rows: Elements,
         has_missing: bool,
         outputs: Outputs,
     ) -> Result<Share, Refusal> {
@@ -85,8 +95,13 @@ impl Batcher {
                 return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, message));
             }
             queue.rows += n;
-            queue.jobs.push(Job { rows, n, has_missing, outputs, since: Instant::now(), answer });
-            if !queue.is_served {
+            let job = Job { rows, n, has_missing, outputs, since: Instant::now(), answer };
+            if n >= MANY.min(self.options.rows) && self.is_long(n, outputs) {
+                tokio::spawn(self.clone().run_apart(job));
+            } else {
+                queue.jobs.push(job);
+            }
+            if !queue.is_served && !queue.jobs.is_empty() {
                 queue.is_served = true;
                 tokio::spawn(Server(self.clone()).serve());
             }
@@ -135,6 +150,20 @@ impl Batcher {
         Some(jobs)
     }
 
+    /// Whether rows are evaluated on a thread of their own.
+    fn is_long(&self, n: usize, outputs: Outputs) -> bool {
+        n.saturating_mul(self.model.work_of_a_row()) > LONG || outputs.conditional_means
+    }
+
+    /// Evaluates a request as a batch of its own, once a core is free.
+    async fn run_apart(self: Arc<Self>, job: Job) {
+        // An error would mean that the semaphore is closed, which it never is.
+        let permit = self.cores.clone().acquire_owned().await;
+        self.lock().rows -= job.n;
+        tokio::task::block_in_place(|| self.run(vec![job]));
+        drop(permit);
+    }
+
     /// Evaluates jobs and answers them. Rows with missing values are evaluated apart: each pattern of them is work of its
     /// own, for which complete rows must not wait.
     fn run(&self, mut jobs: Vec<Job>) {
@@ -158,11 +187,13 @@ impl Batcher {
             all => {
                 let mut rows = Vec::with_capacity(n * self.model.n_features());
                 all.iter().for_each(|job| rows.extend_from_slice(&job.rows));
-                rows
+                rows.into()
             }
         };
+        // The jobs of a batch are alike in this.
+        let has_missing = jobs.iter().any(|job| job.has_missing);
         let started = Instant::now();
-        let found = self.model.evaluate(rows, outputs);
+        let found = self.model.evaluate(rows, has_missing, outputs);
         self.metrics.evaluation_seconds.observe(started.elapsed().as_secs_f64());
         match found {
             Ok(results) => {
@@ -198,9 +229,9 @@ impl Server {
         loop {
             batcher.wait().await;
             let Some(jobs) = batcher.take() else { break };
-            let work = jobs.iter().map(|job| job.n).sum::<usize>().saturating_mul(batcher.model.work_of_a_row());
+            let n = jobs.iter().map(|job| job.n).sum();
             let outputs = jobs.iter().fold(Outputs::default(), |all, job| all.or(job.outputs));
-            if work > LONG || outputs.conditional_means {
+            if batcher.is_long(n, outputs) {
                 tokio::task::block_in_place(|| batcher.run(jobs));
             } else {
                 batcher.run(jobs);
@@ -214,7 +245,10 @@ impl Drop for Server {
         let mut queue = self.0.lock();
         if queue.is_served && std::thread::panicking() {
             // The jobs left are answered with an error, as those of the batch that panicked are.
-            *queue = Queue::default();
+            let waiting = queue.jobs.iter().map(|job| job.n).sum::<usize>();
+            queue.rows -= waiting;
+            queue.jobs.clear();
+            queue.is_served = false;
         }
     }
 }

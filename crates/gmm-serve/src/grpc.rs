@@ -21,7 +21,7 @@ use tonic_prost::ProstCodec;
 use crate::app::App;
 use crate::infer::{self, Sink};
 use crate::meta::{self, ModelMeta, TensorMeta};
-use crate::tensor::{self, Datatype, Tensor, Values};
+use crate::tensor::{self, Datatype, Elements, Tensor, Values};
 use crate::{Refusal, tensor::Request as InferRequest};
 use messages::{
     Empty, InferParameter, InferTensor, InferTensorContents, ModelInferRequest, ModelInferResponse,
@@ -193,9 +193,9 @@ fn tensor_of(input: InferTensor, raw: Option<Bytes>) -> Result<Tensor, Refusal> 
                 let of = format!("shape {shape:?} of {}", datatype.name());
                 return Err(named(format!("raw_input_contents has {} bytes, but {of} needs {wanted}", bytes.len())));
             }
-            datatype.decode(&bytes)
+            Elements::decode(datatype, bytes)
         }
-        (None, Some(contents)) => numbers(contents, datatype),
+        (None, Some(contents)) => numbers(contents, datatype).into(),
         (Some(_), Some(_)) => return Err(named("it has both contents and raw_input_contents: give one".to_owned())),
         (None, None) => return Err(named("it has no contents".to_owned())),
     };

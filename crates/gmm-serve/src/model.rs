@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use gmm_data::ModelFile;
-use gmm_host::{Engine, EvaluateOptions, Scorer, impute, noise, predictive_log_densities};
-use gmm_model::{Dataset, Mixture, Precision};
-use ndarray::Array2;
+use gmm_host::{Engine, ModelParts, Predictions, Predictor, impute};
+use gmm_model::{Dataset, Precision, RowArray};
 
 use crate::Refusal;
+use crate::tensor::Elements;
 
 /// What a request asks for, row by row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,16 +45,18 @@ pub(crate) struct Results {
     pub(crate) conditional_means: Vec<f64>,
 }
 
+/// What says what is computed of a row.
+fn parts(file: &ModelFile) -> ModelParts {
+    let ModelFile { mixture, noise, clusters, posterior, .. } = file.clone();
+    ModelParts { mixture, noise, clusters, posterior }
+}
+
 /// A model and the engine that evaluates it.
 pub(crate) struct Model {
     pub(crate) file: ModelFile,
     engine: Arc<dyn Engine>,
     precision: Precision,
-    threads: usize,
-    /// The mixture of labels and responsibilities if the model has a posterior: that of its E-step.
-    expectation: Option<Mixture>,
-    /// Evaluates rows without preparing the mixture anew; absent if the model has noise.
-    scorer: Option<Box<dyn Scorer>>,
+    predictor: Predictor,
 }
 
 impl Model {
@@ -66,13 +68,8 @@ impl Model {
         precision: Precision,
         threads: usize,
     ) -> Result<Self, gmm_model::ModelError> {
-        let expectation = file.posterior.as_ref().map(|posterior| posterior.expectation()).transpose()?;
-        let expectation = expectation.map(|found| found.mixture);
-        let scorer = match &file.noise {
-            Some(_) => None,
-            None => engine.scorer(expectation.as_ref().unwrap_or(&file.mixture), precision),
-        };
-        Ok(Self { file, engine, precision, threads, expectation, scorer })
+        let predictor = Predictor::new(engine.clone(), parts(&file), precision, threads)?;
+        Ok(Self { file, engine, precision, predictor })
     }
 
     /// Number of columns, `d`.
@@ -80,14 +77,9 @@ impl Model {
         self.file.mixture.n_features()
     }
 
-    /// Number of responsibilities of a row: those of the components, or of the clusters if the model has some, and of the
-    /// noise if it has some.
+    /// Number of responsibilities of a row.
     pub(crate) fn width(&self) -> usize {
-        let own = match &self.file.clusters {
-            Some(clusters) => clusters.iter().max().map_or(0, |most| most + 1),
-            None => self.file.mixture.n_components(),
-        };
-        own + usize::from(self.file.noise.is_some())
+        self.predictor.width()
     }
 
     /// Approximate floating-point operations for one row.
@@ -100,102 +92,33 @@ impl Model {
         k * (of_component + 40)
     }
 
-    /// Evaluates rows, `(n, d)`; missing values are NaN.
+    /// Evaluates rows, `(n, d)`, which are finite, or NaN for missing values if `has_missing`.
     ///
     /// A row's results do not depend on other rows: any batch gives the same bits.
     ///
     /// # Errors
     /// Errors of the engine; values missing in a model with noise or a posterior.
-    pub(crate) fn evaluate(&self, rows: Vec<f64>, outputs: Outputs) -> Result<Results, Refusal> {
+    pub(crate) fn evaluate(&self, rows: Elements, has_missing: bool, outputs: Outputs) -> Result<Results, Refusal> {
         let (n, d) = (rows.len() / self.n_features(), self.n_features());
-        let rows = Array2::from_shape_vec((n, d), rows).map_err(|e| Refusal::fault(e.to_string()))?;
-        let data = Dataset::with_holes(rows)?;
+        let rows = RowArray::shared(Arc::new(rows), (n, d)).map_err(|e| Refusal::fault(e.to_string()))?;
+        // They were looked at when they came.
+        let data = if has_missing { Dataset::with_holes(rows) } else { Dataset::unread(rows) }?;
         let mut results = Results::default();
         if outputs.conditional_means {
             let how = impute::Imputation::Mean;
             let filled = impute::impute(&*self.engine, &self.file.mixture, &data, self.precision, how)?;
             results.conditional_means = filled.into_raw_vec_and_offset().0;
         }
-        if outputs.log_densities
-            && let Some(posterior) = &self.file.posterior
-        {
-            if data.has_missing() {
-                return Err(gmm_host::Error::Missing { what: "a posterior predictive density" }.into());
-            }
-            results.log_densities =
-                predictive_log_densities(posterior, &data, self.threads)?.into_raw_vec_and_offset().0;
-        }
-        self.passes(&data, outputs, &mut results)?;
+        let numbers = |wanted: bool, len: usize| vec![0.0; if wanted { len } else { 0 }];
+        results.log_densities = numbers(outputs.log_densities, n);
+        results.responsibilities = numbers(outputs.responsibilities, n * self.width());
+        results.labels = vec![0; if outputs.labels { n } else { 0 }];
+        let out = Predictions {
+            log_densities: outputs.log_densities.then_some(&mut results.log_densities),
+            labels: outputs.labels.then_some(&mut results.labels),
+            responsibilities: outputs.responsibilities.then_some(&mut results.responsibilities),
+        };
+        self.predictor.evaluate(&data, out)?;
         Ok(results)
-    }
-
-    /// Writes labels, responsibilities and, unless they are there, log densities.
-    fn passes(&self, data: &Dataset, outputs: Outputs, results: &mut Results) -> Result<(), Refusal> {
-        let mixture = self.expectation.as_ref().unwrap_or(&self.file.mixture);
-        let wants_densities = outputs.log_densities && self.file.posterior.is_none();
-        if !(wants_densities || outputs.labels || outputs.responsibilities) {
-            return Ok(());
-        }
-        let (n, k) = (data.n_rows(), mixture.n_components());
-        if let Some(noise) = &self.file.noise {
-            let (densities, all, _) = noise::evaluate(&*self.engine, mixture, noise, data, self.precision)?;
-            if wants_densities {
-                results.log_densities = densities.into_raw_vec_and_offset().0;
-            }
-            self.deliver(all.into_raw_vec_and_offset().0, k + 1, outputs, results);
-            return Ok(());
-        }
-        let needs_all = outputs.responsibilities || (outputs.labels && self.file.clusters.is_some());
-        let mut densities = vec![0.0; if wants_densities { n } else { 0 }];
-        let mut all = vec![0.0; if needs_all { n * k } else { 0 }];
-        let mut labels = vec![0; if outputs.labels && self.file.clusters.is_none() { n } else { 0 }];
-        let want = EvaluateOptions {
-            log_densities: wants_densities.then_some(&mut densities),
-            responsibilities: needs_all.then(|| (&mut all).into()),
-            labels: (!labels.is_empty()).then_some(&mut labels),
-        };
-        match &self.scorer {
-            Some(scorer) if !data.has_missing() => scorer.evaluate(data, want)?,
-            _ => gmm_host::evaluate::load(&*self.engine, mixture, data, self.precision)?.evaluate(mixture, want)?,
-        };
-        if wants_densities {
-            results.log_densities = densities;
-        }
-        if self.file.clusters.is_some() {
-            self.deliver(all, k, outputs, results);
-        } else {
-            results.labels = labels.into_iter().map(|label| label as i32).collect();
-            results.responsibilities = all;
-        }
-        Ok(())
-    }
-
-    /// Responsibilities and labels of clusters, if the model has some, from those of components, `(n, columns)`; the last of
-    /// more than `k` columns is the noise.
-    fn deliver(&self, all: Vec<f64>, columns: usize, outputs: Outputs, results: &mut Results) {
-        let (width, has_noise) = (self.width(), self.file.noise.is_some());
-        let sums = match &self.file.clusters {
-            None => all,
-            Some(clusters) => {
-                let mut sums = vec![0.0; all.len() / columns * width];
-                for (sums, row) in sums.chunks_exact_mut(width).zip(all.chunks_exact(columns)) {
-                    row.iter().zip(clusters).for_each(|(r, &cluster)| sums[cluster] += r);
-                    if has_noise {
-                        sums[width - 1] = row[columns - 1];
-                    }
-                }
-                sums
-            }
-        };
-        if outputs.labels {
-            let label = |row: &[f64]| {
-                let best = (1..width).fold(0, |best, c| if row[c] > row[best] { c } else { best });
-                if has_noise && best == width - 1 { -1 } else { best as i32 }
-            };
-            results.labels = sums.chunks_exact(width).map(label).collect();
-        }
-        if outputs.responsibilities {
-            results.responsibilities = sums;
-        }
     }
 }

@@ -1,5 +1,8 @@
 //! Plain JSON for people: `/score` for rows and a model, `/search` for rows and a matrix.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use bytes::Bytes;
 use ndarray::ArrayView2;
 use serde::Deserialize;
@@ -80,12 +83,8 @@ pub(crate) async fn score(models: &Models, body: &Bytes, limits: &Limits) -> Res
     }
     let outputs = Outputs { labels: true, responsibilities: true, log_densities: true, conditional_means: has_missing };
     let given = if has_missing { values.clone() } else { Vec::new() };
-    let mut conditionals = Vec::new();
-    if wants_conditionals {
-        let mixture = &batcher.model.file.mixture;
-        tokio::task::block_in_place(|| crate::conditional::write(&mut conditionals, mixture, &values))?;
-    }
-    let (results, range) = batcher.evaluate(values, has_missing, outputs).await?;
+    let conditionals = if wants_conditionals { conditionals(&served, &values).await? } else { Vec::new() };
+    let (results, range) = batcher.evaluate(values.into(), has_missing, outputs).await?;
     let (d, width) = (batcher.model.n_features(), batcher.model.width());
     let mut out = Vec::with_capacity(64 + range.len() * (64 + 20 * width));
     out.extend_from_slice(b"{\"model\":");
@@ -116,6 +115,29 @@ pub(crate) async fn score(models: &Models, body: &Bytes, limits: &Limits) -> Res
     });
     out.push(b'}');
     Ok(out)
+}
+
+/// Sets a flag when it is dropped.
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The JSON of the conditional densities of a row, computed on a thread that stops soon after nobody waits any more: the
+/// limit of time drops this future.
+async fn conditionals(served: &Arc<Served>, row: &[f64]) -> Result<Vec<u8>, Refusal> {
+    let stop = Stop(Arc::default());
+    let (served, row, flag) = (served.clone(), row.to_vec(), stop.0.clone());
+    let found = tokio::task::spawn_blocking(move || {
+        let (Served::Model(batcher), mut out) = (&*served, Vec::new()) else {
+            return Err(Refusal::fault("a matrix has no conditional densities"));
+        };
+        crate::conditional::write(&mut out, &batcher.model.file, &row, &flag).map(|()| out)
+    });
+    found.await.map_err(|_| Refusal::fault("the conditional densities failed: see the server's log"))?
 }
 
 /// Appends the values of row `i`; whether some are missing.

@@ -3,9 +3,11 @@
 //! <https://github.com/kserve/open-inference-protocol>, and for the extension
 //! <https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md>.
 
+mod elements;
 mod read;
 mod write;
 
+pub(crate) use elements::Elements;
 pub(crate) use read::{Numbers, Request, Tensor, checked, parse};
 pub(crate) use write::{Answer, Values, array, number, text};
 

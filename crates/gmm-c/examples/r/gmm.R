@@ -16,11 +16,11 @@ by_rows <- function(x) {
 # Log densities of the rows of `x`.
 gmm_score_samples <- function(model, x) .Call("r_gmm_score_samples", model, by_rows(x))
 
-# Responsibilities of the components, a row for each row of `x`.
+# Responsibilities of the components or clusters, and last of the noise; a row for each row of `x`.
 gmm_predict_proba <- function(model, x) t(.Call("r_gmm_predict_proba", model, by_rows(x)))
 
-# The component of largest responsibility, from 1.
-gmm_predict <- function(model, x) max.col(gmm_predict_proba(model, x), ties.method = "first")
+# The component or cluster of largest responsibility, from 1; 0 for noise.
+gmm_predict <- function(model, x) .Call("r_gmm_predict", model, by_rows(x))
 
 arguments <- commandArgs(trailingOnly = TRUE)
 if (length(arguments) == 2) {

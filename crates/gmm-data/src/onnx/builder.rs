@@ -11,8 +11,9 @@ use super::messages::{
 const INT: i32 = 2;
 const INTS: i32 = 7;
 
-/// Nodes and constants so far. Real numbers have one precision.
+/// Nodes and constants so far.
 pub(crate) struct Builder {
+    /// The precision of the real numbers that are added.
     pub(crate) precision: Precision,
     graph: GraphProto,
 }
@@ -46,6 +47,12 @@ impl Builder {
             attribute: attributes.iter().map(|(name, value)| value.proto(name)).collect(),
         });
         output
+    }
+
+    /// Converts real numbers to the precision; the result has the name `output`, which is returned.
+    pub(crate) fn cast<'a>(&mut self, input: &str, output: &'a str) -> &'a str {
+        let to = Attribute::Int(self.real() as i64);
+        self.apply("Cast", &[input], output, &[("to", to)])
     }
 
     /// Adds a constant of real numbers, of which there are as many as the shape says, rounded to the precision.

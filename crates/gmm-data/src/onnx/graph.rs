@@ -10,30 +10,47 @@
 //! log_density[i]  = ln Σ_c exp(exponent[i, c]) + largest     (N,)
 //! ```
 //!
-//! For variances in place of matrices the product is that of the squares and the rows about `s`, in f64 only: in f32
-//! differences are more precise. `largest` is the largest constant: without it exponents are smaller, and so are their
-//! rounding errors and those of the responsibilities.
+//! For variances in place of matrices the product is that of the squares and the rows about `s`, and for one matrix that of
+//! the whitened rows with the whitened means. `largest` is the largest
+//! constant: without it exponents are smaller, and so are their rounding errors and those of the responsibilities.
+//!
+//! In f32 an exponent of 16 is rounded by 1e-6, and a responsibility by a quarter of the difference of two. So a graph of f32
+//! takes exponents in f64, and only what is left of them less the largest of the row in f32: for diag, spherical and tied
+//! that is even faster, since the product form needs the digits of f64. For full covariances, whose products take most of
+//! the time, and twice as long in f64, all is f32.
 //!
 //! A square about the origin is never expanded into `x² − 2xμ + μ²`, whose terms cancel if the data are far from it.
-//! `s` has the precision of the graph, and in f32 a mean is the sum of two f32 numbers: the first is subtracted without
-//! rounding from rows near it (Sterbenz 1974). So an offset of the data costs no precision.
+//! `s` has the precision of the computation, and in f32 a mean is the sum of two f32 numbers: the first is subtracted
+//! without rounding from rows near it (Sterbenz 1974). So an offset of the data costs no precision.
 //!
 //! In arrays `(k, d, N)` rows are the last axis, so that the loops of a runtime are long; with d last they are slower.
 
-use gmm_model::{Factors, Mixture, Noise, Precision, inverse_transposed};
+use gmm_model::{Covariances, Factors, Mixture, Noise, Precision, inverse_transposed};
 use ndarray::{Array1, Array2, Array3, ArrayView1, ArrayView2, Axis};
 
 use super::builder::{Attribute, Builder, Value};
 use super::messages::{DataType, GraphProto};
 use crate::ModelFile;
 
+/// The largest square of a centred mean over a standard deviation whose distances are expanded in f64: it costs three digits.
+const MOST_SQUARE: f64 = 1024.0;
+
 /// The graph of a model that has no posterior. The error says which number the precision cannot represent.
 pub(super) fn graph(model: &ModelFile, precision: Precision) -> Result<GraphProto, String> {
     let (mixture, noise) = (&model.mixture, model.noise.as_ref());
     let mut builder = Builder::new("gaussian_mixture", precision);
-    let distances = distances(&mut builder, mixture)?;
-    let prior = joint(&mut builder, mixture, noise, distances)?;
-    posterior(&mut builder, &prior);
+    check_range(&builder, mixture)?;
+    if precision == Precision::F32 && !matches!(mixture.covariances(), Covariances::Full(_)) {
+        builder.precision = Precision::F64;
+        let rows = builder.cast("X", "X_in_f64");
+        let distances = distances(&mut builder, mixture, rows);
+        joint(&mut builder, mixture, noise, distances)?;
+        posterior_of_differences(&mut builder);
+    } else {
+        let distances = distances(&mut builder, mixture, "X");
+        let prior = joint(&mut builder, mixture, noise, distances)?;
+        posterior(&mut builder, &prior);
+    }
     let columns = outputs(&mut builder, model);
     let value = |name, data_type, columns| Value { name, data_type, columns };
     let (real, d) = (builder.real(), mixture.n_features());
@@ -47,23 +64,34 @@ pub(super) fn graph(model: &ModelFile, precision: Precision) -> Result<GraphProt
     ))
 }
 
-/// Squared Mahalanobis distances of the rows to the means, `(N, k)`.
-fn distances(builder: &mut Builder, mixture: &Mixture) -> Result<&'static str, String> {
+/// Checks that means and factors are in the range of the builder's precision.
+fn check_range(builder: &Builder, mixture: &Mixture) -> Result<(), String> {
     check(builder, "mean", mixture.means().iter().copied(), false)?;
+    PrecisionFactors::new(mixture).check(builder)
+}
+
+/// Squared Mahalanobis distances of the rows to the means, `(N, k)`.
+fn distances(builder: &mut Builder, mixture: &Mixture, rows: &str) -> &'static str {
     let factors = PrecisionFactors::new(mixture);
-    factors.check(builder)?;
     let shift = shift(mixture, builder.precision);
     let centred = &mixture.means() - &shift;
     if !factors.is_near(&centred, builder.precision) {
-        return Ok(of_differences(builder, mixture, factors));
+        return of_differences(builder, mixture, factors, rows);
     }
     builder.reals("shift", &[shift.len()], shift);
-    builder.apply("Sub", &["X", "shift"], "shifted", &[]);
-    Ok(match factors {
+    builder.apply("Sub", &[rows, "shift"], "shifted", &[]);
+    match factors {
         PrecisionFactors::Matrices(all) if all.len_of(Axis(0)) > 1 => of_matrices(builder, &centred, &all),
-        PrecisionFactors::Matrices(all) => of_matrix(builder, &centred, all.index_axis(Axis(0), 0)),
+        PrecisionFactors::Matrices(all) => {
+            let factor = all.index_axis(Axis(0), 0);
+            let means = centred.dot(&factor.t());
+            match builder.precision == Precision::F64 && means.iter().all(|v| v * v <= MOST_SQUARE) {
+                true => of_whitened(builder, &means, factor),
+                false => of_matrix(builder, &means, factor),
+            }
+        }
         PrecisionFactors::Scales(all) => of_squares(builder, &centred, &all),
-    })
+    }
 }
 
 /// Distances by one product of the shifted rows with the factors of all components, `(k, d, d)`.
@@ -82,15 +110,28 @@ fn of_matrices(builder: &mut Builder, centred: &Array2<f64>, factors: &Array3<f6
     builder.apply("ReduceSumSquare", &["whitened"], "distances", &over_columns)
 }
 
-/// Distances of the shifted rows times the factor of all components, `(d, d)`, to the means times that.
-fn of_matrix(builder: &mut Builder, centred: &Array2<f64>, factor: ArrayView2<'_, f64>) -> &'static str {
-    let (k, d) = centred.dim();
+/// Distances of the shifted rows times the factor of all components, `(d, d)`, to `means`, the centred means times that.
+fn of_matrix(builder: &mut Builder, means: &Array2<f64>, factor: ArrayView2<'_, f64>) -> &'static str {
+    let (k, d) = means.dim();
     builder.reals("precision_factors", &[d, d], factor.t().iter().copied());
     builder.apply("MatMul", &["shifted", "precision_factors"], "products", &[]);
     builder.apply("Transpose", &["products"], "columns", &[("perm", Attribute::Ints(&[1, 0]))]);
-    builder.reals("offsets", &[k, d, 1], centred.dot(&factor.t()));
+    builder.reals("offsets", &[k, d, 1], means.iter().copied());
     builder.apply("Sub", &["columns", "offsets"], "whitened", &[]);
     sums_of_squares(builder)
+}
+
+/// As [`of_matrix`] by two products, `|y|² − 2 y·m + |m|²` of the rows `y` and the means `m`.
+fn of_whitened(builder: &mut Builder, means: &Array2<f64>, factor: ArrayView2<'_, f64>) -> &'static str {
+    let (k, d) = means.dim();
+    builder.reals("precision_factors", &[d, d], factor.t().iter().copied());
+    builder.apply("MatMul", &["shifted", "precision_factors"], "whitened", &[]);
+    builder.reals("minus_twice_means", &[d, k], means.t().iter().map(|v| -2.0 * v));
+    builder.reals("offsets", &[k], means.outer_iter().map(|mean| mean.dot(&mean)));
+    builder.apply("Gemm", &["whitened", "minus_twice_means", "offsets"], "products", &[]);
+    let over_columns = [("axes", Attribute::Ints(&[1])), ("keepdims", Attribute::Int(1))];
+    builder.apply("ReduceSumSquare", &["whitened"], "squares", &over_columns);
+    builder.apply("Add", &["products", "squares"], "distances", &[])
 }
 
 /// Distances `Σ z²/σ² − 2 z μ/σ² + μ²/σ²` of the shifted rows `z`, by one product; `factors` are `1/σ`.
@@ -110,11 +151,11 @@ fn of_squares(builder: &mut Builder, centred: &Array2<f64>, factors: &Array2<f64
 }
 
 /// Distances from the differences to each mean.
-fn of_differences(builder: &mut Builder, mixture: &Mixture, factors: PrecisionFactors) -> &'static str {
+fn of_differences(builder: &mut Builder, mixture: &Mixture, factors: PrecisionFactors, rows: &str) -> &'static str {
     let (k, d) = mixture.means().dim();
     let means = mixture.means();
     let order = [("perm", Attribute::Ints(&[1, 0]))];
-    builder.apply("Transpose", &["X"], "columns", &order);
+    builder.apply("Transpose", &[rows], "columns", &order);
     builder.reals("means", &[k, d, 1], means.iter().copied());
     let mut centred = builder.apply("Sub", &["columns", "means"], "difference", &[]);
     let rest = means.mapv(|v| v - f64::from(v as f32));
@@ -176,11 +217,11 @@ impl PrecisionFactors {
     /// is small: that of a whitened entry grows with the distance, and that of a square with its square.
     ///
     /// A whitened row has a length of about `√d`, a log density a size of about `d`. In f32 the error of a log density
-    /// stays below 8 eps of its size, except that squares would have larger ones; f64 has digits to spare.
+    /// of matrices stays below 8 eps of its size; f64, which scales always have, has digits to spare.
     fn is_near(&self, centred: &Array2<f64>, precision: Precision) -> bool {
         let most = match precision {
             Precision::F32 => 8.0 * (centred.ncols() as f64).sqrt(),
-            Precision::F64 => 1024.0,
+            Precision::F64 => MOST_SQUARE,
         };
         match self {
             Self::Matrices(all) => centred.outer_iter().enumerate().all(|(c, mean)| {
@@ -188,8 +229,7 @@ impl PrecisionFactors {
                 factor.dot(&mean.mapv(f64::abs)).iter().all(|&v| v <= most)
             }),
             Self::Scales(all) => {
-                let is_precise = precision == Precision::F64 && all.iter().all(|v| (v * v).is_normal());
-                is_precise && (centred * all).iter().all(|v| v * v <= most)
+                all.iter().all(|v| (v * v).is_normal()) && (centred * all).iter().all(|v| v * v <= most)
             }
         }
     }
@@ -247,6 +287,25 @@ fn joint(
     builder.apply("Mul", &[distances, "minus_half"], "half_distances", &[]);
     builder.apply("Add", &["half_distances", "constants"], "exponents", &[]);
     Ok(prior)
+}
+
+/// As [`posterior`], from exponents in f64 to results in f32. No exponent underflows: the distances of rows of f32 are in the
+/// range of f64.
+fn posterior_of_differences(builder: &mut Builder) {
+    let over_components = [("axes", Attribute::Ints(&[1])), ("keepdims", Attribute::Int(1))];
+    builder.apply("ReduceMax", &["exponents"], "largest_exponent", &over_components);
+    builder.apply("Sub", &["exponents", "largest_exponent"], "differences_in_f64", &[]);
+    builder.precision = Precision::F32;
+    let differences = builder.cast("differences_in_f64", "differences");
+    builder.apply("Softmax", &[differences], "posterior", &[("axis", Attribute::Int(1))]);
+    builder.apply("ReduceLogSumExp", &[differences], "log_sums", &over_components);
+    builder.precision = Precision::F64;
+    let log_sums = builder.cast("log_sums", "log_sums_in_f64");
+    builder.apply("Sum", &[log_sums, "largest_exponent", "largest_constant"], "log_densities_in_f64", &[]);
+    builder.precision = Precision::F32;
+    let log_densities = builder.cast("log_densities_in_f64", "log_densities");
+    builder.integers("axis_1", &[1], &[1]);
+    builder.apply("Squeeze", &[log_densities, "axis_1"], "log_density", &[]);
 }
 
 /// Log densities, and the posterior of the components. If the densities of all components underflow, the posterior is

@@ -253,7 +253,8 @@ pub trait Evaluate: Send {
 /// ```
 pub trait Scorer: Send + Sync {
     /// Evaluates the mixture on every row: the outputs and the totals have the bits of rows that
-    /// [`evaluate::load`](crate::evaluate::load) loads. One call waits for the other.
+    /// [`evaluate::load`](crate::evaluate::load) loads. Several threads may call at a time: the first uses the threads of the
+    /// engine, and the others their own.
     ///
     /// # Errors
     /// [`Error::Features`] if the number of columns differs; [`Error::Missing`] if values are missing, [`Error::MeasurementErrors`] if they have

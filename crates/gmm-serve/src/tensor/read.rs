@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
 
-use super::Datatype;
+use super::{Datatype, Elements};
 use crate::Refusal;
 
 /// An inference request.
@@ -31,7 +31,7 @@ pub(crate) struct Tensor {
     pub(crate) name: String,
     pub(crate) shape: Vec<usize>,
     /// In row-major order; NaN for null.
-    pub(crate) values: Vec<f64>,
+    pub(crate) values: Elements,
 }
 
 #[derive(Deserialize)]
@@ -97,9 +97,9 @@ pub(crate) fn parse(body: &Bytes, json: Option<usize>) -> Result<Request, Refusa
         let message = format!("Inference-Header-Content-Length is {json}, but the body has {} bytes", body.len());
         return Err(Refusal::bad(message));
     }
-    let (text, mut rest) = body.split_at(json);
-    let raw: RawRequest<'_> =
-        serde_json::from_slice(text).map_err(|e| Refusal::bad(format!("the request is not valid JSON: {e}")))?;
+    let mut rest = body.slice(json..);
+    let raw: RawRequest<'_> = serde_json::from_slice(&body[..json])
+        .map_err(|e| Refusal::bad(format!("the request is not valid JSON: {e}")))?;
     let inputs = raw.inputs.into_iter().map(|input| tensor(input, &mut rest)).collect::<Result<_, _>>()?;
     if !rest.is_empty() {
         return Err(Refusal::bad(format!("{} bytes follow the last binary input", rest.len())));
@@ -133,23 +133,22 @@ pub(crate) fn checked(name: &str, datatype: &str, shape: &[i64]) -> Result<(Data
 }
 
 /// The tensor, of the data in JSON or of the next bytes of `rest`.
-fn tensor(input: RawInput<'_>, rest: &mut &[u8]) -> Result<Tensor, Refusal> {
+fn tensor(input: RawInput<'_>, rest: &mut Bytes) -> Result<Tensor, Refusal> {
     let RawInput { name, shape, datatype, parameters, data } = input;
     let named = |why: String| Refusal::bad(format!("input '{}': {why}", gmm_model::shown(&name)));
     let (datatype, size) = checked(&name, &datatype, &shape)?;
     let values = match (data, parameters.binary_data_size) {
-        (Some(Numbers(values)), None) => values,
+        (Some(Numbers(values)), None) => values.into(),
         (None, Some(length)) => {
             if size.checked_mul(datatype.size()) != Some(length) {
                 let wanted = size.saturating_mul(datatype.size());
                 let of = format!("shape {shape:?} of {}", datatype.name());
                 return Err(named(format!("binary_data_size is {length}, but {of} needs {wanted} bytes")));
             }
-            let Some((own, others)) = rest.split_at_checked(length) else {
+            if length > rest.len() {
                 return Err(named(format!("binary_data_size is {length}, but {} bytes are left", rest.len())));
-            };
-            *rest = others;
-            datatype.decode(own)
+            }
+            Elements::decode(datatype, rest.split_to(length))
         }
         (Some(_), Some(_)) => return Err(named("it has both data and binary_data_size: give one".to_owned())),
         (None, None) => return Err(named("it has no data: give data, or binary_data_size and its bytes".to_owned())),

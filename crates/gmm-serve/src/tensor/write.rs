@@ -35,10 +35,12 @@ impl Values<'_> {
     /// Appends the elements in little-endian bytes.
     pub(crate) fn put_bytes(self, out: &mut Vec<u8>) {
         match self {
-            // On a little-endian machine this is a copy.
+            // On a little-endian machine these are copies.
             Self::F64(all) if cfg!(target_endian = "little") => out.extend_from_slice(bytemuck::cast_slice(all)),
             Self::F64(all) => all.iter().for_each(|v| out.extend_from_slice(&v.to_le_bytes())),
+            Self::I32(all) if cfg!(target_endian = "little") => out.extend_from_slice(bytemuck::cast_slice(all)),
             Self::I32(all) => all.iter().for_each(|v| out.extend_from_slice(&v.to_le_bytes())),
+            Self::U64(all) if cfg!(target_endian = "little") => out.extend_from_slice(bytemuck::cast_slice(all)),
             Self::U64(all) => all.iter().for_each(|v| out.extend_from_slice(&v.to_le_bytes())),
             Self::Bool(all) => out.extend(all.iter().map(|v| u8::from(*v))),
         }
@@ -129,6 +131,7 @@ impl Answer {
             let length = values.len() * values.datatype().size();
             // Writing to memory does not fail.
             drop(write!(json, ",\"parameters\":{{\"binary_data_size\":{length}}}}}"));
+            self.binary.reserve(length);
             values.put_bytes(&mut self.binary);
         } else {
             json.extend_from_slice(b",\"data\":");

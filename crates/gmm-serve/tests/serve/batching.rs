@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
+use gmm_host::{CpuEngine, evaluate};
+use gmm_model::{Dataset, Precision};
+use ndarray::Array2;
+use serde_json::{Value, json};
 
 use crate::client::{INFER, Running, infer_body, model, request, serve, serve_with};
 
@@ -83,6 +86,44 @@ fn a_request_larger_than_a_batch_or_the_queue_is_served() {
     let rows: Vec<[f64; 2]> = (0..10).map(row).collect();
     let found = server.post(INFER, &infer_body(&rows, &[])).ok();
     assert_eq!(found["outputs"], serve().post(INFER, &infer_body(&rows, &[])).ok()["outputs"]);
+}
+
+/// Bodies of 800 KB, which come in pieces, beside single rows that do not wait for them.
+#[test]
+fn requests_of_many_rows_are_batches_of_their_own() {
+    const N: usize = 50_000;
+    let server = serve_with(&model(), |options, _| options.queue_rows = 10 * N);
+    let many: Vec<[f64; 2]> = (0..N).map(row).collect();
+    let head = json!({
+        "inputs": [{"name": "rows", "shape": [N, 2], "datatype": "FP64", "parameters": {"binary_data_size": N * 16}}],
+        "outputs": [{"name": "log_density", "parameters": {"binary_data": true}}],
+    });
+    let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    // Heads of other lengths put the numbers at other places of the body.
+    for (i, client) in clients.iter_mut().enumerate() {
+        let head = format!("{head}{}", " ".repeat(i));
+        let body: Vec<u8> = head.bytes().chain(many.iter().flatten().flat_map(|v| v.to_le_bytes())).collect();
+        let length = head.len().to_string();
+        client.write(&request("POST", INFER, &[("inference-header-content-length", &length)], &body));
+    }
+    let single = at_once(&server, 3);
+    let alone = serve();
+    for (i, found) in single.iter().enumerate() {
+        assert_eq!(*found, alone.post(INFER, &infer_body(&[row(i)], &[])).ok()["outputs"], "row {i}");
+    }
+    let engine = CpuEngine::new(1).unwrap();
+    let data = Dataset::new(Array2::from_shape_fn((N, 2), |(i, j)| many[i][j])).unwrap();
+    let expected = evaluate::log_densities(&engine, &model().mixture, &data, Precision::F64).unwrap().0;
+    for client in &mut clients {
+        let answer = client.answer().expect("an answer");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let length: usize = answer.header("inference-header-content-length").unwrap().parse().unwrap();
+        let found: Vec<f64> =
+            answer.body[length..].chunks_exact(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect();
+        assert_eq!(found, expected.to_vec());
+    }
+    assert_eq!(metric(&server, "gmm_rows_total"), (4 * N + 3) as f64);
+    assert!(metric(&server, "gmm_batch_rows_count") >= 5.0);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The density of each column of a row given its others, in the answers of `/score`.
 
+use std::time::{Duration, Instant};
+
 use gmm_data::ModelFile;
-use gmm_model::{CovarianceType, SyntheticOptions, reference, synthetic};
+use gmm_model::{CovarianceType, Noise, NoiseRegion, NoiseRotation, SyntheticOptions, reference, synthetic};
 use ndarray::aview1;
 use serde_json::{Value, json};
 
@@ -52,6 +54,74 @@ fn conditional_densities_are_joint_over_marginal() {
             }
         }
     }
+}
+
+/// The joint density over its integral along the column, which is taken by many small steps.
+#[test]
+fn noise_has_its_share_of_a_column() {
+    let mixture = synthetic(2, 2, CovarianceType::Full, 2, &SyntheticOptions::default()).unwrap();
+    let (lower, upper) = (vec![-9.0, -8.0], vec![11.0, 10.0]);
+    let (sin, cos) = 0.4f64.sin_cos();
+    let rotation = NoiseRotation { centre: vec![0.5, -0.25], axes: vec![vec![cos, sin], vec![-sin, cos]] };
+    for rotation in [None, Some(rotation)] {
+        let region = NoiseRegion { lower: lower.clone(), upper: upper.clone(), rotation: rotation.clone() };
+        let noise = Noise::new(0.3, region).unwrap();
+        let density = |x: [f64; 2]| {
+            let at = match &rotation {
+                None => x.to_vec(),
+                Some(NoiseRotation { centre, axes }) => {
+                    axes.iter().map(|axis| (0..2).map(|j| axis[j] * (x[j] - centre[j])).sum()).collect()
+                }
+            };
+            let is_inside = at.iter().zip(lower.iter().zip(&upper)).all(|(v, (a, b))| (a..=b).contains(&v));
+            let gaussian = reference::posterior(&mixture, aview1(&x)).0.exp();
+            0.7 * gaussian + if is_inside { 0.3 / (20.0 * 18.0) } else { 0.0 }
+        };
+        let server = serve_with(&ModelFile { noise: Some(noise), ..mixture.clone().into() }, |_, _| {});
+        for row in [[0.0, 0.0], [3.0, -5.0], [-7.0, 6.5]] {
+            let answer = ask(&server, &row.map(Some));
+            for j in 0..2 {
+                let one = &answer["conditionals"][j];
+                let along = |x: f64| density(std::array::from_fn(|i| if i == j { x } else { row[i] }));
+                let steps = 400_000;
+                let width = 80.0 / f64::from(steps);
+                let integral: f64 =
+                    (0..steps).map(|i| along(-40.0 + (f64::from(i) + 0.5) * width)).sum::<f64>() * width;
+                let part = &one["noise"];
+                let [weight, low, high] = ["weight", "lower", "upper"].map(|key| part[key].as_f64().unwrap());
+                assert!((numbers(&one["weights"]).iter().sum::<f64>() + weight - 1.0).abs() < 1e-14);
+                for at in [row[j], low + 0.01, high - 0.01, low - 0.01, high + 0.01] {
+                    let uniform = if (low..=high).contains(&at) { weight / (high - low) } else { 0.0 };
+                    let (found, expected) = (log_density(one, at).exp() + uniform, along(at) / integral);
+                    // The ends of the region lie within a step.
+                    let within = 2.0 * width / 18.0;
+                    assert!((found - expected).abs() <= within * expected.max(1e-3), "{row:?} {j}: {found} {expected}");
+                }
+            }
+        }
+        // Outside the region there is no noise.
+        assert!(ask(&server, &[Some(50.0), Some(50.0)])["conditionals"][0].get("noise").is_none());
+    }
+    let noise = Noise { weight: 0.3, log_volume: 2.0, region: None };
+    let server = serve_with(&ModelFile { noise: Some(noise), ..mixture.into() }, |_, _| {});
+    assert!(ask(&server, &[Some(0.0), Some(0.0)])["conditionals"][0].get("noise").is_none());
+}
+
+#[test]
+fn slow_conditionals_are_answered_in_time() {
+    let mixture = synthetic(64, 32, CovarianceType::Full, 0, &SyntheticOptions::default()).unwrap();
+    let body = json!({"row": vec![0.0; 32], "conditionals": true}).to_string();
+    let timed = |limit: Option<Duration>| {
+        let file = ModelFile::from(mixture.clone());
+        let server = serve_with(&file, |options, _| options.limits.time = limit.unwrap_or(options.limits.time));
+        let started = Instant::now();
+        (server.post("/score", &body), started.elapsed())
+    };
+    let (answer, whole) = timed(None);
+    assert_eq!(numbers(&answer.ok()["rows"][0]["conditionals"][31]["weights"]).len(), 64);
+    let (answer, elapsed) = timed(Some(whole / 8));
+    answer.refused(408, &["not complete within"]);
+    assert!(elapsed < whole / 2, "{elapsed:?} of {whole:?}");
 }
 
 #[test]

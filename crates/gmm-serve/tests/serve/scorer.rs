@@ -42,6 +42,27 @@ fn a_scorer_has_the_bits_of_loaded_rows() {
 }
 
 #[test]
+fn calls_at_a_time_have_the_same_bits() {
+    let mixture = synthetic(8, 13, CovarianceType::Full, 3, &SyntheticOptions::default()).unwrap();
+    let data = Dataset::new(sample(&mixture, 3000, 1).unwrap().0).unwrap();
+    let engine = CpuEngine::new(2).unwrap();
+    let expected = evaluate::log_densities(&engine, &mixture, &data, Precision::F64).unwrap().0.to_vec();
+    let scorer = engine.scorer(&mixture, Precision::F64).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let mut densities = vec![0.0; data.n_rows()];
+                    let want = EvaluateOptions { log_densities: Some(&mut densities), ..EvaluateOptions::default() };
+                    scorer.evaluate(&data, want).unwrap();
+                    assert_eq!(densities, expected);
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn a_scorer_stores_rows_in_f64_where_f32_would_lose_digits() {
     // Two narrow components far from one another: `shift::is_felt` in single precision.
     let covariances = gmm_model::Covariances::Spherical(array![1e-6, 1e-6]);

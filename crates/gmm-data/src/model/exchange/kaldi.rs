@@ -11,7 +11,8 @@
 //! ```
 //!
 //! The constants `c = ln w + ln p(0)` are optional, and Kaldi computes them anew. Source of the form: `Read` and
-//! `Write` in Kaldi's `gmm/diag-gmm.cc`, `gmm/full-gmm.cc` and `matrix/packed-matrix.cc`.
+//! `Write` in Kaldi's `gmm/diag-gmm.cc`, `gmm/full-gmm.cc` and `matrix/packed-matrix.cc`. Blanks and ends of lines are
+//! where Kaldi writes them, so that scripts that read Kaldi's text by lines read ours.
 
 use std::fmt::Write;
 
@@ -134,14 +135,14 @@ pub(super) fn to_string(mixture: &Mixture, full: bool) -> Result<String, String>
         false => ["DiagGMM", "<MEANS_INVVARS>", "<INV_VARS>"],
         true => ["FullGMM", "<MEANS_INVCOVARS>", "<INV_COVARS>"],
     };
-    let mut out = format!("<{kind}>\n");
+    let mut out = format!("<{kind}> \n");
     // Kaldi cannot read the infinite constant of a weight of 0.
     if constants.iter().all(|&v| (v as f32).is_finite()) {
         let _ = writeln!(out, "<GCONSTS>  [ {}]", numbers(&constants));
     }
     let _ = writeln!(out, "<WEIGHTS>  [ {}]", numbers(mixture.weights()));
     let _ = writeln!(out, "{means_tag}  [{}]", lines(scaled_means.view()));
-    let _ = writeln!(out, "{inverses_tag} {inverses}</{kind}>");
+    let _ = writeln!(out, "{inverses_tag} {inverses}</{kind}> ");
     Ok(out)
 }
 

@@ -17,6 +17,17 @@ impl<T: Dispatch> Passes<T> {
         terms: &Terms<T>,
         want: EvaluateOptions<'_>,
     ) -> Result<Evaluation, Error> {
+        self.evaluate_on(layout, terms, want, true)
+    }
+
+    /// As [`evaluate`](Self::evaluate), on the calling thread unless `on_all_threads`, to the same bits.
+    pub(crate) fn evaluate_on(
+        &mut self,
+        layout: &Layout<T>,
+        terms: &Terms<T>,
+        want: EvaluateOptions<'_>,
+        on_all_threads: bool,
+    ) -> Result<Evaluation, Error> {
         self.prepare(layout, terms.kind, terms.k)?;
         let machine = self.machine;
         let mut rest = want;
@@ -37,6 +48,7 @@ impl<T: Dispatch> Passes<T> {
         };
         match work.as_mut_slice() {
             [only] => run(only),
+            all if !on_all_threads => all.iter_mut().for_each(run),
             all => self.pool.install(|| all.par_iter_mut().for_each(run)),
         }
         let total = |value: fn(&super::Sums) -> f64| self.shares.iter().map(|s| value(&s.sums)).sum();
@@ -94,6 +106,9 @@ pub(crate) struct EStepOutput<'a, T> {
 
 impl<T: Real> EStepOutput<'_, T> {
     /// Writes the requested outputs of the first `weights.len()` rows; returns log-likelihood and entropy.
+    ///
+    /// Inlined, for the instructions of its caller.
+    #[inline(always)]
     pub(crate) fn deliver(&self, k: usize, weights: &[T], out: EvaluateOptions<'_>) -> (f64, f64) {
         let rows = weights.len();
         if let Some(slots) = out.log_densities {
@@ -110,9 +125,18 @@ impl<T: Real> EStepOutput<'_, T> {
             }
         }
         if let Some(labels) = out.labels {
-            for (row, label) in labels.iter_mut().enumerate() {
-                let better = |best: usize, c: usize| self.joint[c * STRIDE + row] > self.joint[best * STRIDE + row];
-                *label = (1..k).fold(0, |best, c| if better(best, c) { c } else { best }) as u32;
+            let labels = &mut labels[..rows];
+            labels.fill(0);
+            let mut best = [T::ZERO; BLOCK];
+            best[..rows].copy_from_slice(&self.joint[..rows]);
+            // Components outside and rows inside, so that a vector holds several rows.
+            for c in 1..k {
+                let joint = &self.joint[c * STRIDE..][..rows];
+                for ((label, best), &r) in labels.iter_mut().zip(&mut best[..rows]).zip(joint) {
+                    let is_better = r > *best;
+                    *label = if is_better { c as u32 } else { *label };
+                    *best = if is_better { r } else { *best };
+                }
             }
         }
         let weighted = self.entropy[..rows].iter().zip(weights).map(|(e, w)| e.to_f64() * w.to_f64());

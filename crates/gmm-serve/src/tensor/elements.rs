@@ -1,0 +1,88 @@
+//! The numbers of a tensor, which stay in the body of their request if they are there as they are used.
+
+use std::ops::Deref;
+
+use bytes::Bytes;
+
+use super::Datatype;
+
+/// Numbers in row-major order.
+#[derive(Clone, Debug)]
+pub(crate) enum Elements {
+    Own(Vec<f64>),
+    /// Numbers of this machine at an address that they may have.
+    InBody(Bytes),
+}
+
+impl Elements {
+    /// The numbers of this type in little-endian bytes, without a copy if they are `f64` of this machine.
+    pub(crate) fn decode(datatype: Datatype, bytes: Bytes) -> Self {
+        let is_own = datatype == Datatype::F64 && cfg!(target_endian = "little");
+        if is_own && bytemuck::try_cast_slice::<u8, f64>(&bytes).is_ok() {
+            return Self::InBody(bytes);
+        }
+        Self::Own(datatype.decode(&bytes))
+    }
+}
+
+impl Default for Elements {
+    fn default() -> Self {
+        Self::Own(Vec::new())
+    }
+}
+
+impl From<Vec<f64>> for Elements {
+    fn from(values: Vec<f64>) -> Self {
+        Self::Own(values)
+    }
+}
+
+impl Deref for Elements {
+    type Target = [f64];
+
+    fn deref(&self) -> &[f64] {
+        match self {
+            Self::Own(values) => values,
+            // Bytes do not move.
+            Self::InBody(bytes) => bytemuck::cast_slice(bytes),
+        }
+    }
+}
+
+impl AsRef<[f64]> for Elements {
+    fn as_ref(&self) -> &[f64] {
+        self
+    }
+}
+
+impl PartialEq for Elements {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stay_in_the_body_at_an_address_that_they_may_have() {
+        let values: Vec<f64> = (0..9).map(f64::from).collect();
+        let mut body = bytes::BytesMut::with_capacity(128);
+        let at = body.as_ptr().align_offset(8);
+        for shift in 0..8 {
+            body.clear();
+            body.resize(at + shift, 0);
+            values.iter().for_each(|v| body.extend_from_slice(&v.to_le_bytes()));
+            let bytes = Bytes::copy_from_slice(&body);
+            let aligned = bytes.as_ptr().align_offset(8);
+            let whole = bytes.slice(at + shift..);
+            let found = Elements::decode(Datatype::F64, whole);
+            let is_in_place = matches!(found, Elements::InBody(_));
+            assert_eq!(is_in_place, (at + shift) % 8 == aligned && cfg!(target_endian = "little"));
+            assert_eq!(*found, *values);
+        }
+        let singles = Bytes::from(values.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect::<Vec<_>>());
+        assert_eq!(*Elements::decode(Datatype::F32, singles), *values);
+    }
+}
