@@ -10,6 +10,7 @@ mod end_to_end;
 mod gpu;
 mod large_k;
 mod likelihood;
+mod noisy;
 mod ours;
 mod python;
 mod report;
@@ -39,6 +40,8 @@ enum Command {
     Scale(scale::Arguments),
     /// Time passes with thousands of components, over lists of near ones and over all.
     LargeK(large_k::Arguments),
+    /// Time passes over rows with measurement errors on the GPU and on the CPU, in turns.
+    Noisy(noisy::Arguments),
     /// Time reads and fits of files as whole processes, with other programs, and calls from Python.
     EndToEnd(end_to_end::Arguments),
     /// Fit public data sets from every start, and compare the likelihoods that they reach.
@@ -62,6 +65,7 @@ fn main() -> Result<()> {
         Command::Run(arguments) => run::run(&arguments),
         Command::Starts(arguments) => starts::run(&arguments),
         Command::LargeK(arguments) => large_k::run(&arguments),
+        Command::Noisy(arguments) => noisy::run(&arguments),
         Command::Scale(arguments) => scale::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Plot(arguments) => gpu::growth::plot(&arguments),
