@@ -34,8 +34,6 @@ impl Row {
 }
 
 impl NoisyRow for Row {
-    type True = ();
-
     #[inline(always)]
     fn record(a: &Deconvolution) -> u32 {
         Form::Columns.record(a.d)
@@ -59,7 +57,7 @@ impl NoisyRow for Row {
     }
 
     #[inline(always)]
-    unsafe fn condition(&self, a: &Deconvolution, record: *const f64) -> (Density, ()) {
+    unsafe fn condition(&self, a: &Deconvolution, record: *const f64) -> Density {
         let mut pivots = Pivots::new(0);
         let mut j = 0;
         while j < a.d {
@@ -75,11 +73,11 @@ impl NoisyRow for Row {
             }
             j += 1;
         }
-        (pivots.finish(), ())
+        pivots.finish()
     }
 
     #[inline(always)]
-    unsafe fn add(&self, a: &Deconvolution, record: *const f64, (): (), stage: Stage, sums: *mut f64) {
+    unsafe fn add(&self, a: &Deconvolution, record: *const f64, stage: Stage, sums: *mut f64) {
         stage.put(0, 1.0);
         // SAFETY: the component has `1 + 2*d` sums.
         unsafe { stage.add_up(1, sums, 0) };

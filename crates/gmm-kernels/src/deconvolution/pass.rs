@@ -17,9 +17,6 @@ const LEAST: f64 = -50.0;
 
 /// A row as its thread sees it, in one of the forms.
 pub(super) trait NoisyRow: Sized {
-    /// What a thread knows of the true row in a component.
-    type True;
-
     /// Numbers of a component's record, as many as it has sums.
     fn record(a: &Deconvolution) -> u32;
 
@@ -32,18 +29,18 @@ pub(super) trait NoisyRow: Sized {
     /// How many values are measured.
     fn measured(&self) -> u32;
 
-    /// Conditions the component whose record is at `record` on the row.
+    /// The density of the row in the component whose record is at `record`.
     ///
     /// # Safety
     /// The record is live.
-    unsafe fn condition(&self, a: &Deconvolution, record: *const f64) -> (Density, Self::True);
+    unsafe fn condition(&self, a: &Deconvolution, record: *const f64) -> Density;
 
     /// Adds the expected moments of the warp's true rows to the component's sums. All lanes call it together, right
     /// after [`condition`](Self::condition).
     ///
     /// # Safety
     /// Record and sums are live, and only this warp uses the sums.
-    unsafe fn add(&self, a: &Deconvolution, record: *const f64, of: Self::True, stage: Stage, sums: *mut f64);
+    unsafe fn add(&self, a: &Deconvolution, record: *const f64, stage: Stage, sums: *mut f64);
 }
 
 /// A component's record.
@@ -128,7 +125,7 @@ unsafe fn normalise<R: NoisyRow>(a: &Deconvolution, own: &R, failures: *mut f64,
     while c < a.k {
         let record = record::<R>(a, c);
         // SAFETY: the record of a component below `k`.
-        let (density, log_weight) = unsafe { (own.condition(a, record).0, device::load(record, 0)) };
+        let (density, log_weight) = unsafe { (own.condition(a, record), device::load(record, 0)) };
         let failing = warp::ballot(density.failed());
         if failing != 0 && !*failed {
             *failed = true;
@@ -175,7 +172,7 @@ unsafe fn share_out<R: NoisyRow>(
     while c < a.k {
         let record = record::<R>(a, c);
         // SAFETY: the record of a component below `k`.
-        let ((density, of), log_weight) = unsafe { (own.condition(a, record), device::load(record, 0)) };
+        let (density, log_weight) = unsafe { (own.condition(a, record), device::load(record, 0)) };
         let mut log = log_weight + (constant + density.exponent) - log_density;
         let mut share = log.exp_below();
         if underflows {
@@ -201,7 +198,7 @@ unsafe fn share_out<R: NoisyRow>(
             if warp::any(counts) {
                 let of_component = sums.wrapping_add((c as u64 * R::record(a) as u64) as usize);
                 // SAFETY: the component has as many sums as numbers in its record.
-                unsafe { own.add(a, record, of, Stage::new(counts, counted), of_component) };
+                unsafe { own.add(a, record, Stage::new(counts, counted), of_component) };
             }
         }
         c += 1;

@@ -38,11 +38,11 @@ impl Pivots {
     /// Adds the pivot of a column, where the diagonal entry was `diagonal`.
     #[inline(always)]
     pub(super) fn multiply(&mut self, column: u32, pivot: f64, diagonal: f64) {
-        // Negated, so that NaN fails.
-        let good = pivot > self.rounding * diagonal && pivot < f64::INFINITY;
-        if !good && self.column == NONE {
-            (self.column, self.pivot) = (column, pivot);
-        }
+        // Negated, so that NaN fails. Without branches, which would cost more than the rest.
+        let good = (pivot > self.rounding * diagonal) & (pivot < f64::INFINITY);
+        let is_first = !good & (self.column == NONE);
+        self.column = if is_first { column } else { self.column };
+        self.pivot = if is_first { pivot } else { self.pivot };
         let bits = (self.significand * pivot).to_bits();
         self.exponents += (bits >> 52) as i32 - 1023;
         self.significand = f64::from_bits(bits & ((1 << 52) - 1) | 1.0_f64.to_bits());

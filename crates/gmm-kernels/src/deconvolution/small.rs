@@ -13,60 +13,36 @@ use crate::deconvolution::sums::Stage;
 use crate::deconvolution::{Deconvolution, Form};
 use crate::device;
 use crate::each::few;
-use crate::layout::{packed_len, tiled_index};
+use crate::layout::{TILE_ROWS, packed_len, tiled_index};
 use crate::math::reciprocal;
 
-/// A row of up to `D` columns; `P` entries of a packed triangle.
+/// A row of up to `D` columns; `P` entries of a packed triangle. Its numbers are read again for each component, which
+/// takes less time than the registers that they would need.
 pub(super) struct Row<const D: usize, const P: usize> {
-    x: [f64; D],
-    errors: [f64; D],
+    /// Position of the row's first number in both arrays.
+    first: u64,
     measured: u32,
 }
 
-/// The true row in a component: mean, less the component's, and covariance, packed.
-pub(super) struct TrueRow<const D: usize, const P: usize> {
-    mean: [f64; D],
-    covariance: [f64; P],
-}
-
-/// Position of entry `(i, j)` or `(j, i)` in a packed lower triangle.
-#[inline(always)]
-const fn packed(i: usize, j: usize) -> usize {
-    let (i, j) = if i > j { (i, j) } else { (j, i) };
-    i * (i + 1) / 2 + j
-}
-
-impl<const D: usize, const P: usize> NoisyRow for Row<D, P> {
-    type True = TrueRow<D, P>;
-
+impl<const D: usize, const P: usize> Row<D, P> {
+    /// Measured value and error variance of a column. Those past `d` are exact zeros with the mean 0, and a variance of 1
+    /// does not change a determinant.
     #[inline(always)]
-    fn record(_: &Deconvolution) -> u32 {
-        const { assert!(P as u64 == packed_len(D as u32)) };
-        const { Form::Small(D as u32).record(D as u32) }
+    unsafe fn of(&self, a: &Deconvolution, j: usize) -> (f64, f64) {
+        if j as u32 >= a.d {
+            return (0.0, 1.0);
+        }
+        let at = self.first + (j * TILE_ROWS as usize) as u64;
+        // SAFETY: `j < d`, and the row is one of a padded tile.
+        unsafe { (device::load(a.x, at), device::load(a.errors, at)) }
     }
 
+    /// The density of the row, and the true row given it.
+    ///
+    /// # Safety
+    /// The record is live.
     #[inline(always)]
-    unsafe fn load(a: &Deconvolution, row: u64) -> Self {
-        // Columns past `d` are exact zeros with the mean 0; their variance of 1 does not change a determinant.
-        let mut own = Self { x: [0.0; D], errors: [1.0; D], measured: 0 };
-        few(D, |j| {
-            if (j as u32) < a.d {
-                let at = tiled_index(row, j as u32, a.d);
-                // SAFETY: `j < d`, and the row is one of a padded tile.
-                (own.x[j], own.errors[j]) = unsafe { (device::load(a.x, at), device::load(a.errors, at)) };
-                own.measured += (own.errors[j] < f64::INFINITY) as u32;
-            }
-        });
-        own
-    }
-
-    #[inline(always)]
-    fn measured(&self) -> u32 {
-        self.measured
-    }
-
-    #[inline(always)]
-    unsafe fn condition(&self, a: &Deconvolution, record: *const f64) -> (Density, TrueRow<D, P>) {
+    unsafe fn given(&self, a: &Deconvolution, record: *const f64) -> (Density, TrueRow<D, P>) {
         // SAFETY: positions within the record.
         let number = |i: usize| unsafe { device::load(record, i as u64) };
         let mut of = TrueRow { mean: [0.0; D], covariance: [0.0; P] };
@@ -74,15 +50,16 @@ impl<const D: usize, const P: usize> NoisyRow for Row<D, P> {
         let mut pivots = Pivots::new(a.d);
         few(D, |j| {
             let (b, p) = (&mut of.mean, &mut of.covariance);
-            let (error, own) = (self.errors[j], p[packed(j, j)]);
-            let missing = error == f64::INFINITY;
-            // Of a missing value, selects instead of a branch.
-            let variance = if missing { 1.0 } else { own + error };
-            let before = if missing { 1.0 } else { number(1 + D + packed(j, j)) + error };
-            pivots.multiply(j as u32, variance, before);
-            let one_of = if missing { 0.0 } else { reciprocal(variance) };
-            let kept = if missing { 1.0 } else { error * one_of };
-            let z = self.x[j] - number(1 + j);
+            // SAFETY: the row that was loaded.
+            let (x, error) = unsafe { self.of(a, j) };
+            let own = p[packed(j, j)];
+            // Of a missing value nothing changes: products with 0 and 1 instead of branches.
+            let (seen, finite) = if error < f64::INFINITY { (1.0, error) } else { (0.0, 1.0) };
+            let variance = Real::fma(own, seen, finite);
+            pivots.multiply(j as u32, variance, Real::fma(number(1 + D + packed(j, j)), seen, finite));
+            let one_of = reciprocal(variance) * seen;
+            let kept = Real::fma(finite, one_of, 1.0 - seen);
+            let z = x - number(1 + j);
             let rest = z - b[j];
             pivots.add_distance(rest, one_of);
             let step = rest * one_of;
@@ -106,9 +83,57 @@ impl<const D: usize, const P: usize> NoisyRow for Row<D, P> {
         });
         (pivots.finish(), of)
     }
+}
+
+/// The true row in a component: mean, less the component's, and covariance, packed.
+pub(super) struct TrueRow<const D: usize, const P: usize> {
+    mean: [f64; D],
+    covariance: [f64; P],
+}
+
+/// Position of entry `(i, j)` or `(j, i)` in a packed lower triangle.
+#[inline(always)]
+const fn packed(i: usize, j: usize) -> usize {
+    let (i, j) = if i > j { (i, j) } else { (j, i) };
+    i * (i + 1) / 2 + j
+}
+
+impl<const D: usize, const P: usize> NoisyRow for Row<D, P> {
+    #[inline(always)]
+    fn record(_: &Deconvolution) -> u32 {
+        const { assert!(P as u64 == packed_len(D as u32)) };
+        const { Form::Small(D as u32).record(D as u32) }
+    }
 
     #[inline(always)]
-    unsafe fn add(&self, _: &Deconvolution, _: *const f64, of: TrueRow<D, P>, stage: Stage, sums: *mut f64) {
+    unsafe fn load(a: &Deconvolution, row: u64) -> Self {
+        let mut own = Self { first: tiled_index(row, 0, a.d), measured: 0 };
+        few(D, |j| {
+            // SAFETY: as the caller guarantees.
+            let error = unsafe { own.of(a, j).1 };
+            own.measured += ((j as u32) < a.d && error < f64::INFINITY) as u32;
+        });
+        own
+    }
+
+    #[inline(always)]
+    fn measured(&self) -> u32 {
+        self.measured
+    }
+
+    #[inline(always)]
+    unsafe fn condition(&self, a: &Deconvolution, record: *const f64) -> Density {
+        // SAFETY: as the caller guarantees.
+        unsafe { self.given(a, record).0 }
+    }
+
+    #[inline(always)]
+    unsafe fn add(&self, a: &Deconvolution, record: *const f64, stage: Stage, sums: *mut f64) {
+        // Again, since most of it is not part of the density: what is would take registers until here. The compiler cannot
+        // know that this is the same record.
+        let again = record.wrapping_add(device::unknown(0) as usize);
+        // SAFETY: as the caller guarantees.
+        let of = unsafe { self.given(a, again).1 };
         stage.put(0, 1.0);
         few(D, |i| stage.put((1 + i) as u32, of.mean[i]));
         few(D, |i| {
