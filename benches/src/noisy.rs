@@ -84,7 +84,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             record.push(&line)
         };
         for turn in 0..*turns {
-            let pass = |rows: &mut dyn Resident| Ok(drop(rows.pass(&mixture)?));
+            let pass = |rows: &mut dyn Resident| {
+                rows.pass(&mixture)?;
+                Ok(())
+            };
             push("pass", turn, [timed(there.as_mut(), pass)?, timed(here.as_mut(), pass)?], of_pass)?;
         }
         for turn in 0..*turns {
