@@ -11,6 +11,7 @@ mod gpu;
 mod large_k;
 mod likelihood;
 mod missing;
+mod noisy;
 mod ours;
 mod python;
 mod report;
@@ -42,6 +43,8 @@ enum Command {
     LargeK(large_k::Arguments),
     /// Time EM on rows with missing values beside EM on whole rows.
     Missing(missing::Arguments),
+    /// Time passes over rows with measurement errors on the GPU and on the CPU, in turns.
+    Noisy(noisy::Arguments),
     /// Time reads and fits of files as whole processes, with other programs, and calls from Python.
     EndToEnd(end_to_end::Arguments),
     /// Fit public data sets from every start, and compare the likelihoods that they reach.
@@ -66,6 +69,7 @@ fn main() -> Result<()> {
         Command::Starts(arguments) => starts::run(&arguments),
         Command::LargeK(arguments) => large_k::run(&arguments),
         Command::Missing(arguments) => missing::run(&arguments),
+        Command::Noisy(arguments) => noisy::run(&arguments),
         Command::Scale(arguments) => scale::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Plot(arguments) => gpu::growth::plot(&arguments),

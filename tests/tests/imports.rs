@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use regex_lite::Regex;
 
 /// Folders and files of the GPU engine from the bottom up: each may import from itself and from those before it.
-const CUDA: [&str; 15] = [
+const CUDA: [&str; 16] = [
     "number",
     "shape",
     "driver",
@@ -22,6 +22,7 @@ const CUDA: [&str; 15] = [
     "resident",
     "parts",
     "many",
+    "deconvolution",
     "group",
     // The engine itself, `mod.rs`.
     "",

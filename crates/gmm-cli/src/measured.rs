@@ -30,13 +30,14 @@ pub(crate) struct MeasuredArgs {
 pub(crate) struct ErrorArgs {
     /// Columns with the standard deviations (not variances) of the measurement errors of each row, one for each column of the
     /// data, in the same order; 0 is exact. The fit estimates the mixture of the true rows (extreme deconvolution), on the CPU
+    /// or on a GPU that --device names
     #[arg(long, value_name = "A,B,..", value_parser = Words::new, help_heading = "Measurement errors")]
     noise_columns: Vec<Words>,
     /// npy file of the covariances of the measurement errors of each row, of shape (n, d, d)
     #[arg(long, value_name = "FILE", conflicts_with = "noise_columns", help_heading = "Measurement errors")]
     noise_covariances: Option<PathBuf>,
     /// npy file of projections R of each row, of shape (n, m, d): the m columns of a row are R v of a true row v of d values,
-    /// with measurement errors; without noise options they are exact
+    /// with measurement errors; without noise options they are exact. On the CPU
     #[arg(long, value_name = "FILE", help_heading = "Measurement errors")]
     projections: Option<PathBuf>,
 }
@@ -83,7 +84,7 @@ impl MeasuredArgs {
         self.errors.projections.is_some()
     }
 
-    /// The engine: of `auto` the CPU, since no GPU has these passes.
+    /// The engine: of `auto` the CPU, since GPUs have only some of these passes, and nothing estimates their time.
     pub(crate) fn engine(&self, args: &EngineArgs) -> EngineArgs {
         let mut args = args.clone();
         if self.are_given() && args.device == Device::Auto {

@@ -5,7 +5,7 @@ use crate::kernel::{Arguments, Kernel};
 use crate::layout::Kind;
 use crate::log_likelihood::mixing;
 use crate::seeding::{draw_next, draw_rows, lloyd, nearest, squared_distances};
-use crate::{Real, em, many, probe, products, reduce, tile};
+use crate::{Real, deconvolution, em, many, probe, products, reduce, tile};
 
 /// An entry point of the PTX modules.
 #[derive(Clone, Debug, PartialEq)]
@@ -227,6 +227,7 @@ pub fn signatures() -> Vec<Signature> {
         one(reduce::reduce_many_blocks()),
         one(many::many_fits()),
     ]);
+    all.extend(deconvolution::Form::ALL.iter().map(|form| one(form.kernel())));
     all.push(one(mixing::mix_columns()));
     all.extend([one(probe::probe_words()), tensor(one(probe::probe_mma()))]);
     all

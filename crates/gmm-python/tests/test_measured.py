@@ -136,7 +136,8 @@ def test_invalid_noise_is_refused():
         mixture().fit(X, noise=indefinite)
     with pytest.raises(ParameterError, match="noise component"):
         mixture(noise="auto").fit(X, noise=np.ones_like(X))
-    with pytest.raises(ParameterError, match="for the CPU"):
-        GaussianMixture(2, device="cuda").fit(X, noise=np.ones_like(X))
+    with pytest.raises(ParameterError, match="projection is for the CPU"):
+        views = np.tile(np.eye(3), (50, 1, 1))
+        GaussianMixture(2, device="cuda").fit(X, noise=np.ones_like(X), projection=views)
     with pytest.raises(ValueError, match="a start by a tree cannot be used with measurement errors"):
         mixture(init_params="tree").fit(X, noise=np.ones_like(X))

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, Statistics};
 use ndarray::ArrayView2;
 
+use super::deconvolution::{self, GroupPasses};
 use super::driver::device::{self, Gpu};
 use super::em::{self, Member};
 use super::launch::plan::ForcedPlan;
@@ -15,6 +16,7 @@ use super::resident::CudaResident;
 use super::rows::threads::on_threads;
 use crate::cpu::few;
 use crate::cuda::rows::reach::LoadOptions;
+use crate::deconvolution::MeasuredRows;
 use crate::em::{EmOptions, EmRun};
 use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding, check_features};
 use crate::init::{RowDraw, WeighedRows};
@@ -167,6 +169,15 @@ impl Engine for CudaGroup {
         want: &mut EvaluateOptions<'_>,
     ) -> Result<Option<Evaluation>, Error> {
         few::evaluate_beside_a_device(data, precision, shift, mixture, want)
+    }
+
+    /// As for one device.
+    fn load_measured(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        deconvolution::check(&self.name(), data)?;
+        let plain = self.load(&data.without_measurement_errors(), precision, shift)?;
+        let ranges = shard_ranges(data.n_rows(), self.gpus.len());
+        let passes = GroupPasses::new(self.gpus.iter().cloned().zip(ranges).collect(), data)?;
+        Ok(Box::new(MeasuredRows::new(data.clone(), Box::new(passes), plain)))
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {

@@ -17,8 +17,10 @@
 //! | [`resident`] | all of these behind the engine traits |
 //! | [`parts`] | statistics of many parts of the rows at once |
 //! | [`many`] | many small fits, a block of threads each |
+//! | [`deconvolution`] | passes over rows with measurement errors |
 //! | [`group`] | several GPUs as one engine |
 
+mod deconvolution;
 mod driver;
 mod em;
 mod group;
@@ -48,11 +50,13 @@ use crate::cpu::few;
 use crate::cuda::rows::original::TOGETHER;
 use crate::cuda::rows::reach::{LoadOptions, Reach};
 use crate::data::DeviceRows;
+use crate::deconvolution::MeasuredRows;
 use crate::described::LoopCandidate;
 use crate::engine::{DeviceInput, RowsAndReach, check_features};
 use crate::many::{Job, SmallFit};
 use crate::products::{Kind, Multiplier};
 use crate::{Engine, Error, Evaluate, EvaluateOptions, Evaluation, Resident, Tuning};
+use deconvolution::CudaPasses;
 use driver::device::Gpu;
 use driver::{ptx, staging};
 use launch::plan::ForcedPlan;
@@ -292,6 +296,15 @@ impl Engine for CudaEngine {
 
     fn fit_small(&self, data: &Dataset, jobs: &[Job<'_>]) -> Result<Option<Vec<Option<SmallFit>>>, Error> {
         many::fit(&self.gpu, data, jobs)
+    }
+
+    /// Of rows with measurement errors: at most 16 columns, or independent errors and diagonal covariances. All passes over
+    /// them are in `f64`.
+    fn load_measured(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        deconvolution::check(&self.name(), data)?;
+        let plain = self.load(&data.without_measurement_errors(), precision, shift)?;
+        let passes = CudaPasses::new(self.gpu.clone(), data)?;
+        Ok(Box::new(MeasuredRows::new(data.clone(), Box::new(passes), plain)))
     }
 
     fn load(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {

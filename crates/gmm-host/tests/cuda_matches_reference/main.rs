@@ -17,6 +17,7 @@ mod large;
 mod likelihood;
 mod loops;
 mod many;
+mod measured;
 mod precisions;
 mod products;
 #[path = "../common/sentinels.rs"]
@@ -42,7 +43,7 @@ struct Bench {
 /// A section of the tests: its name and its function.
 type Section = (&'static str, fn(&Bench, &mut Tally));
 
-const SECTIONS: [Section; 36] = [
+const SECTIONS: [Section; 37] = [
     ("rows 1 to 300", small::every_row_count),
     ("dimensions 1 to 70, and around 96, 128, 256", small::every_dimension),
     ("components 1 to 40, and around 64, 128, 256; 300", small::every_component_count),
@@ -65,6 +66,7 @@ const SECTIONS: [Section; 36] = [
     ("variational Bayes in the loop", bayes::in_the_loop),
     ("many small fits in one call", many::many),
     ("rows with missing values", many::missing),
+    ("rows with measurement errors", measured::errors),
     ("likelihoods: every form of the kernels", likelihood::small),
     ("likelihoods: other modules than the best", likelihood::every_module),
     ("likelihoods: large sizes", likelihood::large),

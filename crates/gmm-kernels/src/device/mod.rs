@@ -81,6 +81,13 @@ pub mod warp {
     }
 }
 
+/// The condition, as a value of which the compiler knows nothing. Between two tests of the same condition it may make two
+/// copies of a barrier, one for each outcome, and threads then wait for one another in different copies.
+#[inline(always)]
+pub(crate) fn anew(condition: bool) -> bool {
+    unknown(u32::from(condition)) != 0
+}
+
 /// Reads `p[i]` of global memory.
 ///
 /// # Safety

@@ -11,7 +11,7 @@ def place(model, X=None):
         "threads": threads(getattr(model, "n_jobs", None)),
         "precision": getattr(model, "precision", None),
     }
-    # No GPU has passes over rows with measurement errors.
+    # GPUs pass over rows with measurement errors only when they are named.
     if found["device"] == "auto" and getattr(X, "measurement", None) is not None:
         found["device"] = "cpu"
     return X.place(found) if isinstance(X, OnGpu) else found

@@ -344,12 +344,13 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         noise : array-like of shape (n, d) or (n, d, d), default=None
             Measurement errors of the rows: standard deviations (not variances) of independent errors, or covariances.
             The fit then finds the mixture of the true rows, without the errors (extreme deconvolution; Bovy, Hogg and
-            Roweis 2011), on the CPU. 0 is exact; with ``missing='em'`` values may be missing too. Not to be confused
-            with the parameter `noise`, a component of rows that belong to no other.
+            Roweis 2011), on the CPU, or on a GPU if `device` names one (up to 16 columns; any number if errors are
+            independent and covariances 'diag' or 'spherical'). 0 is exact; with ``missing='em'`` values may be missing
+            too. Not to be confused with the parameter `noise`, a component of rows that belong to no other.
 
         projection : array-like of shape (n, m, d), default=None
             Projections ``R`` of the rows: `X`, of shape (n, m), then holds ``R @ v`` of true rows ``v`` of `d` values, and
-            `noise` is that of the m values; None is exact.
+            `noise` is that of the m values; None is exact. On the CPU.
 
         limits : Limits, default=None
             Values that are censored or rounded, and truncation of the rows (:class:`Limits`). The fit then finds the

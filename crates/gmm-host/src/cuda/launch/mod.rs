@@ -4,6 +4,7 @@
 //! [`Rows`](crate::cuda::rows::Rows), which owns the buffers and waits for its stream before it frees one.
 
 mod arguments;
+mod deconvolution;
 mod launcher;
 mod lloyd;
 mod log_likelihood;
@@ -15,6 +16,7 @@ mod rows;
 mod seeding;
 
 pub(crate) use arguments::{Chunk, Model, StepOutputs, at_least, or_null, pointer};
+pub(crate) use deconvolution::{NoisyChunk, NoisyModel, NoisyOutputs, noisy_numbers};
 pub(crate) use launcher::Launcher;
 pub(crate) use lloyd::{End, LloydBuffers, LloydPlan, ProductSplits};
 pub(crate) use log_likelihood::{FixedPointPlan, LogLikelihoodPlan, SingleMixturePlan};

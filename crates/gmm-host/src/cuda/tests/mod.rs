@@ -3,6 +3,7 @@
 mod agreement;
 mod bayes;
 mod components;
+mod deconvolution;
 mod evaluations;
 mod faults;
 mod foreign;

@@ -30,7 +30,7 @@ mod lists;
 mod pass;
 mod prepare;
 
-use crate::device::{self, Shared, WARP, thread, warp};
+use crate::device::{Shared, WARP, anew, thread, warp};
 use crate::layout::{TILE_ROWS, packed_len};
 
 kernels! {
@@ -315,13 +315,6 @@ fn block_least(value: f64, scratch: Shared<f64>) -> f64 {
     }
     thread::sync_threads();
     least
-}
-
-/// The condition, as a value of which the compiler knows nothing. Between two tests of the same condition it may make two
-/// copies of a barrier, one for each outcome, and threads then wait for one another in different copies.
-#[inline(always)]
-fn anew(condition: bool) -> bool {
-    device::unknown(u32::from(condition)) != 0
 }
 
 /// Positions for the threads that `keep` something, in their order: this thread's, if it is one of them, and the number of

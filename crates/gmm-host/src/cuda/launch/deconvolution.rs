@@ -1,0 +1,106 @@
+//! The launch of a pass over rows with measurement errors.
+
+use cust::memory::DeviceSlice;
+use gmm_kernels::deconvolution::{Deconvolution, FAILURE, Form, TOTALS};
+use gmm_kernels::layout::{packed_len, tiled_len};
+
+use super::arguments::{at_least, or_null, pointer};
+use super::launcher::Launcher;
+use crate::Error;
+
+/// Rows with measurement errors on the device.
+#[derive(Clone, Copy)]
+pub(crate) struct NoisyChunk {
+    pub(crate) n: u64,
+    pub(crate) d: u32,
+    /// `(n, d)` tiled.
+    pub(crate) x: DeviceSlice<f64>,
+    /// `(n, d)` or `(n, d*(d+1)/2)` tiled.
+    pub(crate) errors: DeviceSlice<f64>,
+    pub(crate) is_correlated: bool,
+    /// `(n,)`.
+    pub(crate) row_weights: Option<DeviceSlice<f64>>,
+}
+
+/// A mixture as the kernels of a form read it.
+#[derive(Clone, Copy)]
+pub(crate) struct NoisyModel {
+    pub(crate) form: Form,
+    pub(crate) k: u32,
+    /// `(k,)`.
+    pub(crate) weights: DeviceSlice<f64>,
+    /// `(k, Form::record)`.
+    pub(crate) records: DeviceSlice<f64>,
+}
+
+/// What a pass writes; see [`Deconvolution`].
+#[derive(Clone, Copy)]
+pub(crate) struct NoisyOutputs {
+    pub(crate) with_sums: bool,
+    /// `(blocks, noisy_numbers)`.
+    pub(crate) partials: DeviceSlice<f64>,
+    /// `(blocks, FAILURE)`.
+    pub(crate) failures: DeviceSlice<f64>,
+    /// `(n,)`.
+    pub(crate) log_densities: Option<DeviceSlice<f64>>,
+    /// `(n, k)`.
+    pub(crate) responsibilities: Option<DeviceSlice<f64>>,
+    /// `(n,)`.
+    pub(crate) labels: Option<DeviceSlice<u32>>,
+}
+
+/// Numbers of a block's partial results.
+pub(crate) fn noisy_numbers(form: Form, k: u32, d: u32, with_sums: bool) -> u64 {
+    u64::from(TOTALS) + if with_sums { u64::from(k) * u64::from(form.sums(d)) } else { 0 }
+}
+
+impl Launcher<'_> {
+    /// Runs a pass over noisy rows, in `blocks` blocks of a warp.
+    pub(crate) fn deconvolution(
+        self,
+        rows: &NoisyChunk,
+        model: &NoisyModel,
+        out: &NoisyOutputs,
+        blocks: u32,
+    ) -> Result<(), Error> {
+        let NoisyChunk { n, d, is_correlated, .. } = *rows;
+        let NoisyModel { form, k, .. } = *model;
+        assert!(n > 0 && k > 0 && d > 0 && blocks > 0, "an empty pass");
+        let is_known = match form {
+            Form::Columns => !is_correlated,
+            Form::Small(columns) => d <= columns && !is_correlated,
+            Form::Matrix => d <= gmm_kernels::deconvolution::MOST_COLUMNS,
+        };
+        assert!(is_known, "{form:?} for {d} columns");
+        at_least(&rows.x, tiled_len(n, d), "rows");
+        let of_errors = if is_correlated { packed_len(d) as u32 } else { d };
+        at_least(&rows.errors, tiled_len(n, of_errors), "measurement errors");
+        rows.row_weights.iter().for_each(|weights| at_least(weights, n, "row weights"));
+        at_least(&model.weights, k.into(), "weights");
+        at_least(&model.records, u64::from(k) * u64::from(form.record(d)), "records of components");
+        at_least(&out.partials, u64::from(blocks) * noisy_numbers(form, k, d, out.with_sums), "partial sums");
+        at_least(&out.failures, u64::from(blocks) * u64::from(FAILURE), "failures");
+        out.log_densities.iter().for_each(|slice| at_least(slice, n, "log densities"));
+        out.responsibilities.iter().for_each(|slice| at_least(slice, n * u64::from(k), "responsibilities"));
+        out.labels.iter().for_each(|slice| at_least(slice, n, "labels"));
+        let a = Deconvolution {
+            n,
+            k,
+            d,
+            x: pointer(&rows.x),
+            errors: pointer(&rows.errors),
+            is_correlated: is_correlated.into(),
+            row_weights: or_null(rows.row_weights.as_ref()),
+            weights: pointer(&model.weights),
+            records: pointer(&model.records),
+            with_sums: out.with_sums.into(),
+            partials: pointer(&out.partials),
+            failures: pointer(&out.failures),
+            log_densities: or_null(out.log_densities.as_ref()),
+            responsibilities: or_null(out.responsibilities.as_ref()),
+            labels: or_null(out.labels.as_ref()),
+        };
+        // SAFETY: every length was checked against the field's formula, and the form computes such rows.
+        unsafe { self.launch(form.kernel(), (blocks, 1), a) }
+    }
+}
