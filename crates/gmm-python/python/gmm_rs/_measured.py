@@ -27,7 +27,7 @@ def rows(model, X, noise, projection, limits, *, reset, **checks):
     what = "noise and projection" if limits is None else "limits"
     if limits is not None and not (noise is None and projection is None):
         raise ParameterError("limits cannot be used with noise or projection")
-    only_cpu = "limits are" if limits is not None else None if projection is None else "projection is"
+    only_cpu = "limits are" if limits is not None else "projection is" if projection is not None else None
     if only_cpu is not None and model.device not in ("auto", "cpu", "reference"):
         raise ParameterError(f"{only_cpu} for the CPU: device is {model.device!r}")
     if model.missing == "drop":

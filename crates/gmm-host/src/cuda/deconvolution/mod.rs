@@ -53,7 +53,10 @@ pub(super) fn check(name: &str, data: &Dataset) -> Result<(), Error> {
     Err(Error::Device(format!("{name} has no passes over rows {what}: use the CPU (--device cpu, device=\"cpu\")")))
 }
 
-/// Errors unless there is a kernel for so many columns.
+/// The form of the kernels for `d` columns.
+///
+/// # Errors
+/// [`Error::Device`] if there is none.
 fn check_columns(name: &str, kind: Option<CovarianceType>, (d, is_correlated): (usize, bool)) -> Result<Form, Error> {
     let is_diagonal = matches!(kind, Some(CovarianceType::Diag | CovarianceType::Spherical));
     u32::try_from(d).ok().and_then(|d| Form::of(is_diagonal, is_correlated, d)).ok_or_else(|| {
@@ -122,7 +125,7 @@ impl CudaPasses {
 
 /// The outputs per row of a launch.
 #[derive(Default)]
-struct Wanted {
+struct RowOutputs {
     log_densities: Option<DeviceSlice<f64>>,
     responsibilities: Option<DeviceSlice<f64>>,
     labels: Option<DeviceSlice<u32>>,
@@ -153,7 +156,13 @@ impl State {
     }
 
     /// Passes over some rows. Returns the totals and, if they are wanted, the sums.
-    fn pass(&mut self, rows: &NoisyChunk, model: &NoisyModel, with_sums: bool, to: Wanted) -> Result<Vec<f64>, Error> {
+    fn pass(
+        &mut self,
+        rows: &NoisyChunk,
+        model: &NoisyModel,
+        with_sums: bool,
+        to: RowOutputs,
+    ) -> Result<Vec<f64>, Error> {
         let numbers = noisy_numbers(model.form, model.k, rows.d, with_sums);
         let blocks = self.blocks(rows.n, numbers);
         let (len, failures) = (numbers as usize, (blocks * FAILURE) as usize);
@@ -189,7 +198,7 @@ impl State {
         let form = self.form(mixture)?;
         let model = self.model(mixture, form)?;
         let all = self.rows.part(0..self.rows.n);
-        let found = self.pass(&all, &model, true, Wanted::default()).map_err(|error| named(error, mixture))?;
+        let found = self.pass(&all, &model, true, RowOutputs::default()).map_err(|error| named(error, mixture))?;
         let (totals, sums) = found.split_at(TOTALS as usize);
         let mut out = Statistics::zero(mixture.covariance_type(), mixture.means().to_owned());
         parameters::add_sums(form, sums, &mut out);
@@ -218,7 +227,7 @@ impl State {
             let rows = first..self.rows.n.min(first + most);
             let n = rows.len();
             let of_values = self.values.first(n * values);
-            let to = Wanted {
+            let to = RowOutputs {
                 log_densities: want.log_densities.is_some().then(|| of_values.index(..n)),
                 responsibilities: want.responsibilities.is_some().then(|| of_values.index(densities * n..)),
                 labels: want.labels.is_some().then(|| self.labels.first(n)),
