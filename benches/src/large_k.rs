@@ -225,7 +225,7 @@ pub(crate) fn error(a: &Statistics, b: &Statistics) -> f64 {
 }
 
 /// The rows and the first mixture: see the head of this file.
-fn problem((n, d, k): (usize, usize, usize), kind: CovarianceType, seed: u64) -> Result<(Dataset, Mixture)> {
+pub(crate) fn problem((n, d, k): (usize, usize, usize), kind: CovarianceType, seed: u64) -> Result<(Dataset, Mixture)> {
     let draws = &mut Draws::for_purpose("large-k", seed, 0);
     let centres = Array2::from_shape_simple_fn((k, d), || draws.uniform());
     let sd = 0.1 * (k as f64).powf(-1.0 / d as f64);

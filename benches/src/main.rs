@@ -19,6 +19,7 @@ mod run;
 mod scale;
 mod setup;
 mod starts;
+mod truncated;
 mod workload;
 
 use anyhow::Result;
@@ -45,6 +46,8 @@ enum Command {
     Missing(missing::Arguments),
     /// Time passes over rows with measurement errors on the GPU and on the CPU, in turns.
     Noisy(noisy::Arguments),
+    /// Time truncated EM beside EM over all components, and compare the likelihoods that they reach.
+    Truncated(truncated::Arguments),
     /// Time reads and fits of files as whole processes, with other programs, and calls from Python.
     EndToEnd(end_to_end::Arguments),
     /// Fit public data sets from every start, and compare the likelihoods that they reach.
@@ -70,6 +73,7 @@ fn main() -> Result<()> {
         Command::LargeK(arguments) => large_k::run(&arguments),
         Command::Missing(arguments) => missing::run(&arguments),
         Command::Noisy(arguments) => noisy::run(&arguments),
+        Command::Truncated(arguments) => truncated::run(&arguments),
         Command::Scale(arguments) => scale::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Plot(arguments) => gpu::growth::plot(&arguments),

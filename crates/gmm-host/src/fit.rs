@@ -236,9 +236,11 @@ fn fit_data(
     check(present, options)?;
     missing::check(present, options)?;
     deconvolution::check(present, options)?;
-    if let Some(truncated) = options.rule.truncated {
-        truncated.check_data(present)?;
-    }
+    let undivided = match options.rule.truncated {
+        Some(truncated) => truncated.whole_rows(present)?,
+        None => None,
+    };
+    let present = undivided.as_ref().map_or(present, Data::Host);
     // Labels are those of all rows, also of rows of weight 0.
     let (unlabelled, labelled) = rule::separate(engine, whole, options)?.unzip();
     let is_known = matches!(unlabelled, Some(None));

@@ -139,6 +139,9 @@ fn bits_depend_on_no_threads_and_survive_a_pause() {
         assert_eq!(other.summary.log_likelihood, fits[0].summary.log_likelihood);
     }
     let cpu = CpuEngine::new(2).unwrap();
+    // Read from several files.
+    let divided = fit(&cpu, &data.clone().with_parts(vec![100, 5000]), &given).unwrap();
+    assert_eq!(divided.mixture, fits[0].mixture);
     let paused = fit(&cpu, &data, &FitOptions { max_iter: 11, ..given.clone() }).unwrap();
     let go_on = &mut |_: &gmm_host::Iteration<'_>| std::ops::ControlFlow::Continue(());
     let resumed = fit_resumed(&cpu, &data, &given, paused.state, go_on).unwrap();

@@ -23,7 +23,7 @@ mod search;
 mod sums;
 mod trees;
 
-use gmm_model::{CovarianceType, Statistics};
+use gmm_model::{CovarianceType, Dataset, Statistics};
 
 use crate::{Data, Error, FitOptions, FitRule};
 
@@ -73,18 +73,21 @@ impl TruncatedOptions {
         }
     }
 
-    /// Checks what the data must be.
+    /// The rows without their division into parts, if they have one: the lists are those of all rows.
     ///
     /// # Errors
     /// [`Error::Option`] for missing values, measurement errors and limits.
-    pub(crate) fn check_data(self, data: Data<'_>) -> Result<(), Error> {
+    pub(crate) fn whole_rows(self, data: Data<'_>) -> Result<Option<Dataset>, Error> {
         let has_holes = matches!(data, Data::Host(data) if data.has_missing());
         if has_holes || data.is_indirect() {
             let what = if has_holes { "missing values" } else { "measurement errors or limits" };
             let must = "left out for rows that are not known exactly".to_owned();
             return Err(Error::Option { option: "truncated", value: format!("on, with {what}"), must });
         }
-        Ok(())
+        Ok(match data {
+            Data::Host(data) if data.parts().nth(1).is_some() => Some(data.clone().with_parts(Vec::new())),
+            _ => None,
+        })
     }
 
     /// The line of a fit's record.

@@ -86,7 +86,10 @@ impl<T: Real> Terms<T> {
     #[inline(always)]
     fn squares<W: Words<T>>(&self, w: W, x: &[T], means: [&[T]; 4], precisions: Option<[&[T]; 4]>) -> [T; 4] {
         let len = self.padded;
-        assert!(x.len() == len && len % W::LANES == 0 && means.iter().all(|m| m.len() == len), "padded numbers");
+        assert!(
+            x.len() == len && len.is_multiple_of(W::LANES) && means.iter().all(|m| m.len() == len),
+            "padded numbers"
+        );
         assert!(precisions.is_none_or(|all| all.iter().all(|p| p.len() == len)), "padded numbers");
         let mut sums = [w.splat(T::ZERO); 4];
         for j in (0..len).step_by(W::LANES) {

@@ -1,0 +1,203 @@
+//! `truncated`: passes over all components, over those near a tile of rows, and truncated ones, as the number of components
+//! grows; then fits by truncated EM beside EM from the same start.
+//!
+//! The data are those of `large-k`; see there. The starts of the fits are rows drawn at random.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use gmm_bench::record::{Csv, Facts};
+use gmm_bench::{hardware, machine};
+use gmm_host::{
+    CpuEngine, Engine, EvaluateOptions, Fit, FitOptions, FitRule, Init, Resident, Search, TruncatedOptions, fit,
+};
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision};
+
+use crate::large_k::problem;
+
+/// Numbers of components of the passes.
+const GROWTH: [usize; 10] = [1, 10, 100, 300, 1000, 3000, 10_000, 20_000, 35_000, 50_000];
+
+/// Rows and columns of the passes.
+const SHAPES: [(usize, usize); 2] = [(200_000, 3), (100_000, 32)];
+
+/// Rows, columns, components, and components of a row, of the fits; whether EM over all components is run beside it.
+const FITS: [(usize, usize, usize, usize, bool); 4] = [
+    (100_000, 16, 1000, 3, true),
+    (100_000, 16, 1000, 6, true),
+    (100_000, 64, 2000, 3, true),
+    (1_000_000, 64, 50_000, 3, false),
+];
+
+/// Components of a row in the passes.
+const LISTED: usize = 3;
+
+/// Iterations of a fit.
+const ITERATIONS: usize = 40;
+
+const COLUMNS: &str = "sweep,engine,covariance,precision,n,d,k,listed,samples,ms,tried,seconds,em_seconds,log_likelihood,\
+                       em_log_likelihood,below_em";
+
+/// Time truncated EM beside EM over all components, and compare the likelihoods that they reach.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Arguments {
+    /// A tenth of the rows and components.
+    #[arg(long)]
+    quick: bool,
+    /// Passes of each kind.
+    #[arg(long, default_value_t = 3)]
+    turns: usize,
+    /// Number of threads; 0 is all cores.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// The .csv file to write, or the folder for MACHINE/truncated-DATE.csv.
+    #[arg(long, default_value = "target/bench/record")]
+    out: PathBuf,
+    /// Seed of the data and of the starts.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// A way to pass over the rows.
+struct Way {
+    name: String,
+    rows: Box<dyn Resident>,
+    /// That of a truncated pass.
+    search: Option<Search>,
+}
+
+impl Way {
+    /// Milliseconds of a pass, and the log-likelihood or its bound.
+    fn pass(&mut self, mixture: &Mixture) -> Result<(f64, f64)> {
+        let began = Instant::now();
+        let found = match &mut self.search {
+            Some(search) => {
+                let pass = self.rows.pass_truncated(mixture, search)?;
+                *search = pass.search;
+                pass.statistics
+            }
+            None => self.rows.pass(mixture)?,
+        };
+        Ok((1e3 * began.elapsed().as_secs_f64(), found.log_likelihood))
+    }
+}
+
+/// Measures passes and fits, and writes the record.
+///
+/// # Errors
+/// If a file cannot be written, or a bound is above the likelihood.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let Arguments { quick, turns, threads, out, seed } = arguments;
+    let cpu = CpuEngine::new(*threads)?;
+    let hardware = hardware::describe(&cpu);
+    let command = format!("truncated --turns {turns} --seed {seed}{}", if *quick { " --quick" } else { "" });
+    let title = "milliseconds per EM pass over all components, over those near a tile of rows, and truncated";
+    let mut facts = Facts::new(title, machine::commit(Path::new(".")), &command);
+    facts.extend(hardware.facts);
+    let mut record = Csv::create(out, &hardware.slug, &format!("truncated-{}", machine::today()), &facts, COLUMNS)?;
+    for (n, d) in SHAPES {
+        for k in GROWTH {
+            let (n, k) = if *quick { (n / 10, k.div_ceil(10)) } else { (n, k) };
+            passes(&cpu, (n, d, k), (*turns, *seed), &mut record)?;
+        }
+    }
+    for (n, d, k, listed, beside) in FITS {
+        let (n, k) = if *quick { (n / 10, k / 10) } else { (n, k) };
+        fits(&cpu, (n, d, k), (listed, beside), *seed, &mut record)?;
+    }
+    println!("{}", record.path().display());
+    Ok(())
+}
+
+/// The passes of one size, in turns. The first of each is not timed: it reorders the rows, or begins the search.
+fn passes(
+    cpu: &CpuEngine,
+    (n, d, k): (usize, usize, usize),
+    (turns, seed): (usize, u64),
+    record: &mut Csv,
+) -> Result<()> {
+    let kind = CovarianceType::Diag;
+    let (data, mixture) = problem((n, d, k), kind, seed)?;
+    let shift = vec![0.5; d];
+    let load = |engine: &CpuEngine| engine.load(&data, Precision::F32, &shift);
+    let way = |name: &str, rows, search| Way { name: format!("{name}, {d} columns"), rows, search };
+    let mut ways = [
+        way("all components", load(&cpu.clone().with_skipping(false))?, None),
+        way("components near a tile", load(cpu)?, None),
+        way("truncated to 3", load(cpu)?, Some(Search::new(LISTED, seed))),
+    ];
+    let mut times = [const { Vec::new() }; 3];
+    let mut found = [0.0; 3];
+    for turn in 0..=turns {
+        for ((way, times), found) in ways.iter_mut().zip(&mut times).zip(&mut found) {
+            let (ms, log_likelihood) = way.pass(&mixture)?;
+            if turn > 0 {
+                times.push(ms);
+            }
+            *found = log_likelihood;
+        }
+    }
+    let [whole, near, bound] = found;
+    let slack = 2e-6 * whole.abs().max(n as f64);
+    ensure!((near - whole).abs() <= slack && bound <= whole + slack, "{near} and {bound} beside {whole}");
+    for (way, mut times) in ways.into_iter().zip(times) {
+        times.sort_by(f64::total_cmp);
+        let (ms, samples) = (times[times.len() / 2], times.len());
+        let (name, tried) = (way.name, way.search.map_or(String::new(), |search| format!("{:.1}", search.tried())));
+        let log_likelihood = if tried.is_empty() { whole } else { bound };
+        let line = format!(
+            "k,{name:?},{kind},f32,{n},{d},{k},{LISTED},{samples},{ms:.3},{tried},,,{log_likelihood:.3},{whole:.3},"
+        );
+        println!("{line}");
+        record.push(&line)?;
+    }
+    Ok(())
+}
+
+/// A fit by truncated EM, and by EM from the same start if `beside`.
+fn fits(
+    cpu: &CpuEngine,
+    (n, d, k): (usize, usize, usize),
+    (listed, beside): (usize, bool),
+    seed: u64,
+    record: &mut Csv,
+) -> Result<()> {
+    let kind = CovarianceType::Diag;
+    let (data, _) = problem((n, d, k), kind, seed)?;
+    let em = FitOptions {
+        covariance_type: kind,
+        precision: Some(Precision::F32),
+        init: Init::RandomRows,
+        max_iter: ITERATIONS,
+        tol: 0.0,
+        seed,
+        ..FitOptions::new(k)
+    };
+    let rule = FitRule { truncated: Some(TruncatedOptions { components: listed }), ..FitRule::none() };
+    let timed = |options: &FitOptions| -> Result<(Fit, f64)> {
+        let began = Instant::now();
+        Ok((fit(cpu, &data, options)?, began.elapsed().as_secs_f64()))
+    };
+    let (found, seconds) = timed(&FitOptions { rule, ..em.clone() })?;
+    let whole = if beside { Some(timed(&em)?) } else { None };
+    // Per row, of the models under all components.
+    let under = |fit: &Fit, data: &Dataset| -> Result<f64> {
+        let mut rows = cpu.load(data, Precision::F32, &[0.5].repeat(d))?;
+        Ok(rows.evaluate(&fit.mixture, EvaluateOptions::default())?.log_likelihood / n as f64)
+    };
+    let (mut beside_it, mut mine) = (String::from(",,"), String::new());
+    if let Some((whole, em_seconds)) = whole {
+        let (own, other) = (under(&found, &data)?, under(&whole, &data)?);
+        ensure!(found.summary.mean_log_likelihood <= own + 1e-5, "a bound above the likelihood");
+        mine = format!("{own:.4}");
+        beside_it = format!("{em_seconds:.2},{other:.4},{:.4}", other - own);
+    }
+    let [em_seconds, other, gap] = std::array::from_fn(|i| beside_it.split(',').nth(i).unwrap_or_default().to_owned());
+    let line = format!(
+        ",fit of {ITERATIONS},{kind},f32,{n},{d},{k},{listed},1,,,{seconds:.2},{em_seconds},{mine},{other},{gap}"
+    );
+    println!("{line}");
+    record.push(&line)?;
+    Ok(())
+}
