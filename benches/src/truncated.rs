@@ -59,15 +59,15 @@ pub(crate) struct Arguments {
     seed: u64,
 }
 
-/// A way to pass over the rows.
-struct Way {
+/// A kind of pass over the rows.
+struct Pass {
     name: String,
     rows: Box<dyn Resident>,
     /// That of a truncated pass.
     search: Option<Search>,
 }
 
-impl Way {
+impl Pass {
     /// Milliseconds of a pass, and the log-likelihood or its bound.
     fn pass(&mut self, mixture: &Mixture) -> Result<(f64, f64)> {
         let began = Instant::now();
@@ -121,7 +121,7 @@ fn passes(
     let (data, mixture) = problem((n, d, k), kind, seed)?;
     let shift = vec![0.5; d];
     let load = |engine: &CpuEngine| engine.load(&data, Precision::F32, &shift);
-    let way = |name: &str, rows, search| Way { name: format!("{name}, {d} columns"), rows, search };
+    let way = |name: &str, rows, search| Pass { name: format!("{name}, {d} columns"), rows, search };
     let mut ways = [
         way("all components", load(&cpu.clone().with_skipping(false))?, None),
         way("components near a tile", load(cpu)?, None),
