@@ -14,11 +14,11 @@
 //! ```
 //! No row's results reach device memory unless they are wanted. Three forms of it differ in how they condition on a row:
 //!
-//! | kernel | covariances | errors | columns | |
+//! | form | covariances | errors | columns | |
 //! |---|---|---|---|---|
-//! | [`columns`] | diagonal, spherical | independent | any number | every column by itself |
-//! | [`small`] | any | independent | up to 8 | one column after another, in registers |
-//! | [`matrix`] | any | any | up to 16 | a factor of `T` and `T⁻¹`, in shared memory |
+//! | [`Form::Columns`] | diagonal, spherical | independent | any number | every column by itself |
+//! | [`Form::Small`] | any | independent | up to 8 | one column after another, in registers |
+//! | [`Form::Matrix`] | any | any | up to 16 | a factor of `T` and `T⁻¹`, in shared memory |
 //!
 //! All is computed in `f64`, also for rows of single precision: variances of errors and of components may differ by
 //! many orders of magnitude. A column whose value is missing has an infinite error variance, no covariances of errors,
