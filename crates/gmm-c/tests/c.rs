@@ -39,7 +39,8 @@ fn has(program: &str) -> bool {
 
 /// Runs a command, and checks that it succeeds without a word on standard error.
 fn run(command: &mut Command) -> Output {
-    let output = command.output().unwrap();
+    // Cargo puts a folder first that may have a library of an earlier build.
+    let output = command.env("LD_LIBRARY_PATH", libraries()).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.is_empty(), "{command:?}: {:?}\n{text}", output.status);
     output

@@ -94,7 +94,7 @@ impl TruncatedOptions {
     pub(crate) fn line(self, k: usize) -> String {
         format!(
             "truncated: each row counts for {} of {k} components; the log-likelihood is a lower bound",
-            self.components
+            self.components.min(k)
         )
     }
 }
