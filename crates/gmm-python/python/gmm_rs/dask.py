@@ -141,6 +141,9 @@ class GaussianMixture(mixture.GaussianMixture):
     missing : 'error', default='error'
         As for `prior`: NaN is an error.
 
+    truncated : None, default=None
+        As for `prior`.
+
     Attributes
     ----------
     weights_ : ndarray of shape (k,)

@@ -1,7 +1,7 @@
 """Mixtures with scikit-learn's interface, computed by the engines of this package."""
 
 import math
-from numbers import Real
+from numbers import Integral, Real
 
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
