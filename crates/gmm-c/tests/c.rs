@@ -154,6 +154,7 @@ fn the_example_in_c_leaks_nothing_under_valgrind() {
             "--show-leak-kinds=definite",
         ]);
         command.arg(&program).arg(folder.path().join("m.json")).args(arguments);
+        command.env("LD_LIBRARY_PATH", libraries());
         command
     };
     let output = run(&mut valgrind(&arguments(&rows)));
