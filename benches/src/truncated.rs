@@ -121,7 +121,7 @@ fn passes(
     let (data, mixture) = problem((n, d, k), kind, seed)?;
     let shift = vec![0.5; d];
     let load = |engine: &CpuEngine| engine.load(&data, Precision::F32, &shift);
-    let way = |name: &str, rows, search| Pass { name: format!("{name}, {d} columns"), rows, search };
+    let way = |name: &str, rows, search| Pass { name: format!("{name} ({d} columns)"), rows, search };
     let mut ways = [
         way("all components", load(&cpu.clone().with_skipping(false))?, None),
         way("components near a tile", load(cpu)?, None),
@@ -147,7 +147,7 @@ fn passes(
         let (name, tried) = (way.name, way.search.map_or(String::new(), |search| format!("{:.1}", search.tried())));
         let log_likelihood = if tried.is_empty() { whole } else { bound };
         let line = format!(
-            "k,{name:?},{kind},f32,{n},{d},{k},{LISTED},{samples},{ms:.3},{tried},,,{log_likelihood:.3},{whole:.3},"
+            "k,{name},{kind},f32,{n},{d},{k},{LISTED},{samples},{ms:.3},{tried},,,{log_likelihood:.3},{whole:.3},"
         );
         println!("{line}");
         record.push(&line)?;
