@@ -34,11 +34,13 @@ impl Probe {
         Self { d, boxes, rows }
     }
 
-    /// Whether the mean share of components near a sampled tile is at most [`Bounds::most_near`], and that share. A component
+    /// Whether the mean share of components near a sampled tile is at most [`Bounds::most_near`], and that share, or one that it is
+    /// known to exceed. A component
     /// is near a tile if its bound is at least the smallest log density of the tile's rows, less the floor. `log_weight(c)` is
     /// added to the log densities.
     pub(crate) fn near(&self, bounds: &Bounds, log_weight: impl Fn(usize) -> f64) -> (bool, f64) {
         let (mut selection, mut found) = (Selection::default(), 0);
+        let share = |found: usize| found as f64 / (self.rows.len() * bounds.components()) as f64;
         for (at, rows) in self.rows.iter().enumerate() {
             let tile = self.boxes.of(at);
             selection.enter_group(bounds, tile);
@@ -62,8 +64,11 @@ impl Probe {
                 }
             }
             found += chosen.len();
+            // The share over all tiles is at least this: where all components are near, most of the work is left out.
+            if share(found) > bounds.most_near() {
+                break;
+            }
         }
-        let near = found as f64 / (self.rows.len() * bounds.components()) as f64;
-        (near <= bounds.most_near(), near)
+        (share(found) <= bounds.most_near(), share(found))
     }
 }
