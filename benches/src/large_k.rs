@@ -7,15 +7,15 @@
 //! variances. Everything follows from the seed: first the centres, row by row of the array, then each row's centre and
 //! columns, then the errors of the means.
 
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use gmm_bench::record::{Csv, Facts};
-use gmm_bench::{hardware, machine};
+use gmm_bench::record::Csv;
 use gmm_host::{CpuEngine, CudaEngine, Engine, EvaluateOptions, Fit, FitOptions, Init, Resident, fit};
 use gmm_model::{CovarianceType, Covariances, Dataset, Draws, Mixture, Precision, Statistics, m_step};
 use ndarray::{Array1, Array2, Array3};
+
+use crate::turns::TurnOptions;
 
 /// Rows, columns, components and kind.
 const PROBLEMS: [(usize, usize, usize, CovarianceType); 3] = [
@@ -35,38 +35,18 @@ const COLUMNS: &str = "n,d,k,kind,precision,what,turn,ms,dense_ms,ratio,error";
 /// Time EM, k-means and evaluation with thousands of components, with and without components that are left out.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Arguments {
-    /// A tenth of the rows and components.
-    #[arg(long)]
-    quick: bool,
-    /// Turns of each kind: a pass over lists, then one over all components.
-    #[arg(long, default_value_t = 3)]
-    turns: usize,
-    /// Number of threads; 0 is all cores.
-    #[arg(long, default_value_t = 0)]
-    threads: usize,
+    #[command(flatten)]
+    common: TurnOptions,
     /// Time fits on a GPU instead.
     #[arg(long)]
     cuda: bool,
-    /// The .csv file to write, or the folder for MACHINE/large-k-DATE.csv.
-    #[arg(long, default_value = "target/bench/record")]
-    out: PathBuf,
-    /// Seed of the data and of the start.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 impl Arguments {
     /// Opens the record of times for each `what`.
     fn record(&self, engine: &dyn Engine, what: &str) -> Result<Csv> {
-        let Self { quick, turns, cuda, out, seed, .. } = self;
-        let hardware = hardware::describe(engine);
-        let option = |is_given: bool, name: &'static str| if is_given { name } else { "" };
-        let (cuda, quick) = (option(*cuda, " --cuda"), option(*quick, " --quick"));
-        let command = format!("large-k{cuda} --turns {turns} --seed {seed}{quick}");
         let title = format!("milliseconds per {what} with thousands of components, over lists and over all components");
-        let mut facts = Facts::new(&title, machine::commit(Path::new(".")), &command);
-        facts.extend(hardware.facts);
-        Csv::create(out, &hardware.slug, &format!("large-k-{}", machine::today()), &facts, COLUMNS)
+        self.common.record(engine, if self.cuda { "large-k --cuda" } else { "large-k" }, &title, COLUMNS)
     }
 }
 
@@ -75,8 +55,8 @@ impl Arguments {
 /// # Errors
 /// If a file cannot be written, or an answer is wrong.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let Arguments { quick, turns, threads, cuda, seed, .. } = arguments;
-    if *cuda {
+    let TurnOptions { quick, turns, threads, seed, .. } = &arguments.common;
+    if arguments.cuda {
         return run_on_gpu(arguments);
     }
     let near = CpuEngine::new(*threads)?;
@@ -128,7 +108,7 @@ const FITS_ALLOWED: [(Precision, f64); 2] = [(Precision::F64, 1e-10), (Precision
 /// Fits of [`ITERATIONS`] iterations on a GPU, over lists and over all components: an iteration on the device's clock, and the
 /// whole call.
 fn run_on_gpu(arguments: &Arguments) -> Result<()> {
-    let Arguments { quick, turns, seed, .. } = arguments;
+    let TurnOptions { quick, turns, seed, .. } = &arguments.common;
     let near = CudaEngine::new(0)?;
     let dense = near.clone().without_skipping();
     let mut record = arguments.record(&near, "iteration")?;

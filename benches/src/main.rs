@@ -20,6 +20,7 @@ mod scale;
 mod setup;
 mod starts;
 mod truncated;
+mod turns;
 mod workload;
 
 use anyhow::Result;

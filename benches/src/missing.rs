@@ -4,17 +4,15 @@
 //! standard normal columns about it. Then each value is missing with the stated share, by itself; a row keeps at least one.
 //! EM starts at the true weights and covariances, at means off by a third of a deviation. Everything follows from the seed.
 
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use gmm_bench::record::{Csv, Facts};
-use gmm_bench::{hardware, machine};
 use gmm_host::{CpuEngine, CudaEngine, Engine, FitOptions, Init, ReferenceEngine, Resident, fit};
 use gmm_model::{CovarianceType, Covariances, Dataset, Draws, Mixture, Precision, Statistics};
 use ndarray::{Array1, Array2, Array3, s};
 
 use crate::large_k::error;
+use crate::turns::TurnOptions;
 
 /// Rows, columns and components.
 const SIZE: (usize, usize, usize) = (100_000, 13, 8);
@@ -39,24 +37,11 @@ const COLUMNS: &str = "n,d,k,kind,precision,share,patterns,what,turn,ms,whole_ms
 /// Time EM on rows with missing values beside EM on whole rows.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Arguments {
-    /// A tenth of the rows.
-    #[arg(long)]
-    quick: bool,
-    /// Turns of each kind: rows with missing values, then whole ones.
-    #[arg(long, default_value_t = 5)]
-    turns: usize,
-    /// Number of threads; 0 is all cores.
-    #[arg(long, default_value_t = 0)]
-    threads: usize,
+    #[command(flatten)]
+    common: TurnOptions,
     /// Use a GPU.
     #[arg(long)]
     cuda: bool,
-    /// The .csv file to write, or the folder for MACHINE/missing-DATE.csv.
-    #[arg(long, default_value = "target/bench/record")]
-    out: PathBuf,
-    /// Seed of the data and of the start.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 /// Measures all shares, kinds and precisions, and writes the record.
@@ -64,17 +49,13 @@ pub(crate) struct Arguments {
 /// # Errors
 /// If a file cannot be written, or an answer is wrong.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let Arguments { quick, turns, threads, cuda, out, seed } = arguments;
-    let engine: Box<dyn Engine> =
-        if *cuda { Box::new(CudaEngine::new(0)?) } else { Box::new(CpuEngine::new(*threads)?) };
-    let hardware = hardware::describe(&*engine);
-    let option = |is_given: bool, name: &'static str| if is_given { name } else { "" };
-    let (device, size) = (option(*cuda, " --cuda"), option(*quick, " --quick"));
-    let command = format!("missing{device} --turns {turns} --seed {seed}{size}");
+    let TurnOptions { quick, turns, threads, seed, .. } = &arguments.common;
+    let (engine, command): (Box<dyn Engine>, _) = match arguments.cuda {
+        true => (Box::new(CudaEngine::new(0)?), "missing --cuda"),
+        false => (Box::new(CpuEngine::new(*threads)?), "missing"),
+    };
     let title = "milliseconds of EM on rows with missing values and on whole rows";
-    let mut facts = Facts::new(title, machine::commit(Path::new(".")), &command);
-    facts.extend(hardware.facts);
-    let mut record = Csv::create(out, &hardware.slug, &format!("missing-{}", machine::today()), &facts, COLUMNS)?;
+    let mut record = arguments.common.record(&*engine, command, title, COLUMNS)?;
 
     let (n, d, k) = (if *quick { QUICK } else { SIZE.0 }, SIZE.1, SIZE.2);
     let (rows, means) = problem((n, d, k), *seed);

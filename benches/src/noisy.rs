@@ -5,16 +5,15 @@
 //! added to it; the sum is rounded to single precision. Correlated errors have a correlation of one half. The pass is at the
 //! true weights, at means off by a tenth, and at covariances `I + 1/2`, or their diagonals.
 
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use gmm_bench::record::{Csv, Facts};
-use gmm_bench::{hardware, machine};
 use gmm_host::{CpuEngine, CudaEngine, Engine, EvaluateOptions, Resident};
 use gmm_model::deconvolution::MeasurementErrors;
 use gmm_model::{CovarianceType, Covariances, Dataset, Draws, Mixture, Precision, Statistics};
 use ndarray::{Array1, Array2, Array3};
+
+use crate::turns::TurnOptions;
 
 /// Rows, columns, components, kind, and whether errors are correlated.
 const PROBLEMS: [(usize, usize, usize, CovarianceType, bool); 5] = [
@@ -36,21 +35,8 @@ const COLUMNS: &str = "n,d,k,kind,errors,what,turn,ms,cpu_ms,ratio,error";
 /// Time passes over rows with measurement errors on a GPU and on the CPU.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Arguments {
-    /// A hundredth of the rows.
-    #[arg(long)]
-    quick: bool,
-    /// Turns of each kind: a pass on the GPU, then one on the CPU. In the first, a GPU loads its kernels.
-    #[arg(long, default_value_t = 3)]
-    turns: usize,
-    /// Number of threads; 0 is all cores.
-    #[arg(long, default_value_t = 0)]
-    threads: usize,
-    /// The .csv file to write, or the folder for MACHINE/noisy-DATE.csv.
-    #[arg(long, default_value = "target/bench/record")]
-    out: PathBuf,
-    /// Seed of the data.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    common: TurnOptions,
 }
 
 /// Measures all problems and writes the record.
@@ -58,14 +44,10 @@ pub(crate) struct Arguments {
 /// # Errors
 /// If there is no GPU, a file cannot be written, or an answer is wrong.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let Arguments { quick, turns, threads, out, seed, .. } = arguments;
+    let TurnOptions { quick, turns, threads, seed, .. } = &arguments.common;
     let (gpu, cpu) = (CudaEngine::new(0)?, CpuEngine::new(*threads)?);
-    let hardware = hardware::describe(&gpu);
-    let command = format!("noisy --turns {turns} --seed {seed}{}", if *quick { " --quick" } else { "" });
     let title = "milliseconds per pass over rows with measurement errors, on the GPU and on the CPU";
-    let mut facts = Facts::new(title, machine::commit(Path::new(".")), &command);
-    facts.extend(hardware.facts);
-    let mut record = Csv::create(out, &hardware.slug, &format!("noisy-{}", machine::today()), &facts, COLUMNS)?;
+    let mut record = arguments.common.record(&gpu, "noisy", title, COLUMNS)?;
     for (n, d, k, kind, is_correlated) in PROBLEMS {
         let n = if *quick { n / QUICK } else { n };
         let (data, mixture) = problem((n, d, k), kind, is_correlated, *seed)?;

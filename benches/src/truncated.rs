@@ -3,18 +3,17 @@
 //!
 //! The data are those of `large-k`; see there. The starts of the fits are rows drawn at random.
 
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use gmm_bench::record::{Csv, Facts};
-use gmm_bench::{hardware, machine};
+use gmm_bench::record::Csv;
 use gmm_host::{
     CpuEngine, Engine, EvaluateOptions, Fit, FitOptions, FitRule, Init, Resident, Search, TruncatedOptions, fit,
 };
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision};
 
 use crate::large_k::problem;
+use crate::turns::TurnOptions;
 
 /// Numbers of components of the passes.
 const GROWTH: [usize; 10] = [1, 10, 100, 300, 1000, 3000, 10_000, 20_000, 35_000, 50_000];
@@ -42,21 +41,8 @@ const COLUMNS: &str = "sweep,engine,covariance,precision,n,d,k,listed,samples,ms
 /// Time truncated EM beside EM over all components, and compare the likelihoods that they reach.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Arguments {
-    /// A tenth of the rows and components.
-    #[arg(long)]
-    quick: bool,
-    /// Passes of each kind.
-    #[arg(long, default_value_t = 3)]
-    turns: usize,
-    /// Number of threads; 0 is all cores.
-    #[arg(long, default_value_t = 0)]
-    threads: usize,
-    /// The .csv file to write, or the folder for MACHINE/truncated-DATE.csv.
-    #[arg(long, default_value = "target/bench/record")]
-    out: PathBuf,
-    /// Seed of the data and of the starts.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+    #[command(flatten)]
+    common: TurnOptions,
 }
 
 /// A kind of pass over the rows.
@@ -88,14 +74,10 @@ impl Pass {
 /// # Errors
 /// If a file cannot be written, or a bound is above the likelihood.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let Arguments { quick, turns, threads, out, seed } = arguments;
+    let TurnOptions { quick, turns, threads, seed, .. } = &arguments.common;
     let cpu = CpuEngine::new(*threads)?;
-    let hardware = hardware::describe(&cpu);
-    let command = format!("truncated --turns {turns} --seed {seed}{}", if *quick { " --quick" } else { "" });
     let title = "milliseconds per EM pass over all components, over those near a tile of rows, and truncated";
-    let mut facts = Facts::new(title, machine::commit(Path::new(".")), &command);
-    facts.extend(hardware.facts);
-    let mut record = Csv::create(out, &hardware.slug, &format!("truncated-{}", machine::today()), &facts, COLUMNS)?;
+    let mut record = arguments.common.record(&cpu, "truncated", title, COLUMNS)?;
     for (n, d) in SHAPES {
         for k in GROWTH {
             let (n, k) = if *quick { (n / 10, k.div_ceil(10)) } else { (n, k) };
