@@ -33,7 +33,7 @@ pub struct Fit {
     pub mixture: Mixture,
     /// The posterior of a fit by variational Bayes; `mixture` is that of its means.
     pub posterior: Option<Posterior>,
-    /// The noise component, if [`FitRule::noise`] is set.
+    /// The noise component, if [`FitRule::noise`](crate::FitRule::noise) is set.
     pub noise: Option<Noise>,
     /// The record of the fit that model files store.
     pub summary: FitSummary,

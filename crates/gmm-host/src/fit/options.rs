@@ -38,11 +38,12 @@ pub struct FitOptions {
     /// Whether a GPU may iterate with one fp16 product (11 significant bits) in place of three split-fp16 products
     /// where that is faster. Applies to `f32` rows without weights, with more components or columns than the equally
     /// fast exact kernels handle; otherwise it has no effect. The loss of accuracy is measured on these rows after the
-    /// fit: [`Fit::fast`]. The log-likelihood of the result is computed as for every other fit.
+    /// fit: [`Fit::fast`](crate::Fit::fast). The log-likelihood of the result is computed as for every other fit.
     pub fast: bool,
-    /// Whether restarts, candidates of [`select`](crate::select()) and [many fits](crate::many) may run at the same time where
-    /// one does not fill the engine ([`Engine::concurrently`]). On a CPU the result has the same bits. An observer then gets no
-    /// mixtures, so that [`Iteration::save`](crate::Iteration::save) does nothing.
+    /// Whether restarts, candidates of [`select`](crate::select()) and [many fits](crate::many) may run at the same time
+    /// where one does not fill the engine ([`Engine::concurrently`](crate::Engine::concurrently)). On a CPU the result
+    /// has the same bits. An observer then gets no mixtures, so that [`Iteration::save`](crate::Iteration::save) does
+    /// nothing.
     pub concurrent: bool,
     /// What the fit does beyond maximum likelihood.
     pub rule: FitRule,
