@@ -15,6 +15,7 @@ mod cli_censored;
 mod cli_classify;
 mod cli_convert;
 mod cli_dp;
+mod cli_factors;
 mod cli_fit;
 mod cli_loglik;
 mod cli_many;

@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use gmm_host::{Device, MAX_THREADS};
-use gmm_model::{CovarianceType, Criterion, Precision, shown};
+use gmm_model::{CovarianceModel, CovarianceType, Criterion, Precision, shown};
 
 use crate::output::{self, Console};
 use crate::progress::ProgressMode;
@@ -199,6 +199,11 @@ where
 
 pub(crate) fn covariance() -> impl TypedValueParser<Value = CovarianceType> {
     words(&["full", "tied", "diag", "spherical"])
+}
+
+/// A covariance kind of a fit, which may have factors.
+pub(crate) fn covariance_model(text: &str) -> Result<CovarianceModel, String> {
+    text.parse().map_err(|_| "choose one of full, tied, diag, spherical, or factors:H with a number H".to_owned())
 }
 
 pub(crate) fn criterion() -> impl TypedValueParser<Value = Criterion> {

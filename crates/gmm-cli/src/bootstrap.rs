@@ -91,7 +91,6 @@ pub(crate) fn run(args: &BootstrapArgs, console: &Console) -> anyhow::Result<()>
     input::refuse_noise(&model, &args.model)?;
     let reg_covar = args.reg_covar.or(model.fit.as_ref().map(|fit| fit.reg_covar)).filter(|r| !r.is_nan());
     let options = FitOptions {
-        covariance_type: model.mixture.covariance_type(),
         tol: args.tol,
         max_iter: args.max_iter,
         reg_covar: reg_covar.unwrap_or(1e-6),

@@ -16,7 +16,7 @@ use gmm_host::{
     Device, Engine, Fit, FitOptions, FitState, Init, Iteration, NoiseOptions, NoiseStart, Opened, Tuning, Warning,
     Work, default_threads, fit_resumed,
 };
-use gmm_model::{CovarianceType, Dataset, shown};
+use gmm_model::{CovarianceModel, CovarianceType, Dataset, Mixture, shown};
 use serde_json::Value;
 
 use crate::args::{self, EmArgs, EngineArgs};
@@ -66,9 +66,10 @@ pub(crate) struct FitArgs {
     /// Number of components
     #[arg(short, value_name = "K", value_parser = args::at_least_one, allow_negative_numbers = true)]
     k: Option<usize>,
-    /// Covariance type [default: full, or that of --init MODEL]
-    #[arg(long, value_name = "KIND", value_parser = args::covariance())]
-    covariance: Option<CovarianceType>,
+    /// Covariance type: full, tied, diag, spherical, or factors:H, full covariances of H factors each (a mixture of factor
+    /// analysers) [default: full, or that of --init MODEL]
+    #[arg(long, value_name = "KIND", value_parser = args::covariance_model)]
+    covariance: Option<CovarianceModel>,
     /// Initialisation: kmeans, kmeans++, random-rows, random, stride, tree (model-based agglomeration), best (of tree,
     /// kmeans and random rows, after ten iterations each), or a model file to start from
     #[arg(long, value_name = "HOW|MODEL", default_value = "kmeans")]
@@ -231,8 +232,8 @@ fn warn_of_unfinished(path: &Path, console: &Console) {
 /// Errors if an option was given that differs from that of the checkpoint.
 fn resumed(args: &FitArgs, saved: &Saved) -> anyhow::Result<FitOptions> {
     let k = args.k.unwrap_or(saved.basis.fit.k);
-    let kind = args.covariance.unwrap_or(CovarianceType::Full);
-    let asked = FitOptions { covariance_type: kind, ..em_options(&args.em, &args.engine, k) };
+    let kind = args.covariance.unwrap_or(CovarianceType::Full.into());
+    let asked = em_options(&args.em, &args.engine, k).with_covariance(kind);
     let record = FitRecord::new(&asked, &args.init).with_rule(&args.rule, args.labels.as_deref());
     saved.options(&record, &args.given)
 }
@@ -356,13 +357,14 @@ fn options(args: &FitArgs, start: Option<&ModelFile>) -> anyhow::Result<FitOptio
     let Some(k) = args.k.or(given.map(|m| m.n_components())) else {
         return Err(Failure::Usage("the number of components is missing: give -k K or --init MODEL".to_owned()).into());
     };
-    let kind = args.covariance.or(given.map(|m| m.covariance_type())).unwrap_or(CovarianceType::Full);
+    let model = args.covariance.or(given.map(Mixture::covariance_model)).unwrap_or(CovarianceType::Full.into());
+    let kind = model.kind;
     if let Some(m) = given {
-        for (option, wanted, has) in [
-            ("-k", k.to_string(), m.n_components().to_string()),
-            ("--covariance", kind.to_string(), m.covariance_type().to_string()),
+        for (option, differs, wanted, has) in [
+            ("-k", k != m.n_components(), k.to_string(), m.n_components().to_string()),
+            ("--covariance", kind != m.covariance_type(), model.to_string(), m.covariance_model().to_string()),
         ] {
-            if wanted != has {
+            if differs {
                 return Err(Failure::Usage(format!("{option} {wanted}, but {} has {has}", args.init)).into());
             }
         }
@@ -375,7 +377,7 @@ fn options(args: &FitArgs, start: Option<&ModelFile>) -> anyhow::Result<FitOptio
     if let Some(noise) = start.and_then(|model| model.noise.clone()).filter(|_| rule.noise.is_none()) {
         rule.noise = Some(NoiseOptions { start: NoiseStart::Given(Box::new(noise)), log_volume: None });
     }
-    Ok(FitOptions { init, covariance_type: kind, rule, ..em_options(&args.em, &args.engine, k) })
+    Ok(FitOptions { init, rule, ..em_options(&args.em, &args.engine, k) }.with_covariance(model))
 }
 
 /// The options that `fit` and `select` share.

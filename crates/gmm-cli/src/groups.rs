@@ -155,7 +155,7 @@ pub(crate) fn table(models: &GroupModels, colour: bool) -> String {
         out += &match model {
             Err(error) => format!("{label:<width$}  {}\n", shown(error)),
             Ok(ModelFile { mixture, fit, .. }) => {
-                let (k, kind) = (mixture.n_components(), mixture.covariance_type().name());
+                let (k, kind) = (mixture.n_components(), mixture.covariance_model());
                 let (rows, ll, bic, iterations) = match fit {
                     None => Default::default(),
                     Some(fit) => {

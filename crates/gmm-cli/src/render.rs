@@ -2,7 +2,9 @@
 
 use gmm_data::ModelFile;
 use gmm_model::bayes::Posterior;
-use gmm_model::{CovarianceType, Covariances, FitSummary, Noise, NoiseRegion, number, shown, three_digits};
+use gmm_model::{
+    CovarianceType, Covariances, FactorLoadings, FitSummary, Noise, NoiseRegion, number, shown, three_digits,
+};
 
 use crate::output::paint;
 
@@ -24,10 +26,13 @@ pub(crate) fn mixture(model: &ModelFile, all: bool, colour: bool) -> String {
     let (shown_k, shown_d) = if all { (k, d) } else { (k.min(COMPONENTS), d.min(COLUMNS)) };
     let plural = |n: usize, word: &str| if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") };
     let heading = format!(
-        "Gaussian mixture: {}, {}, {} covariances",
+        "Gaussian mixture: {}, {}, {}",
         plural(k, "component"),
         plural(d, "column"),
-        m.covariance_type()
+        match m.covariance_model().factors {
+            Some(h) => format!("covariances of {}", plural(h, "factor")),
+            None => format!("{} covariances", m.covariance_type()),
+        }
     );
     let names: Vec<String> = (0..d).map(|j| name(model, j)).collect();
     let deviations: Vec<Vec<f64>> = (0..shown_k).map(|c| deviations(m.covariances(), c, d)).collect();
@@ -66,6 +71,27 @@ pub(crate) fn mixture(model: &ModelFile, all: bool, colour: bool) -> String {
         out += &format!("\n.. and {}: see gmm show --all\n", hidden.join(", "));
     }
     out
+}
+
+/// A table of the factors of each component: loadings in standard deviations of their column, which are the correlations of
+/// column and factor, and uniquenesses as shares of the variances. Empty without factors.
+pub(crate) fn factors(model: &ModelFile, all: bool, colour: bool) -> String {
+    let m = &model.mixture;
+    let Some(FactorLoadings { loadings, uniquenesses }) = m.loadings() else { return String::new() };
+    let (k, d, h) = loadings.dim();
+    let (k, d) = if all { (k, d) } else { (k.min(COMPONENTS), d.min(COLUMNS)) };
+    let mut rows = vec![("component".to_owned(), (0..k).map(|c| c.to_string()).collect::<Vec<_>>())];
+    for e in 0..h {
+        for j in 0..d {
+            let cell = |c: usize| decimals(loadings[[c, j, e]] / entry(m.covariances(), c, j, j).sqrt(), 3);
+            rows.push((format!("factor {e}: {}", name(model, j)), (0..k).map(cell).collect()));
+        }
+    }
+    for j in 0..d {
+        let cell = |c: usize| decimals(uniquenesses[[c, j]] / entry(m.covariances(), c, j, j), 3);
+        rows.push((format!("uniqueness: {}", name(model, j)), (0..k).map(cell).collect()));
+    }
+    table(&rows, colour)
 }
 
 /// The weight and volume of noise. The weights of the components are those of a row that is not noise.

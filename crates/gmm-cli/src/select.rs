@@ -8,10 +8,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use gmm_data::ModelFile;
-use gmm_host::{
-    Candidate, Choice, Engine, Fit, FitOptions, FitRule, Init, Iteration, TestOptions, Warning, Work, choose, select,
-};
-use gmm_model::{CovarianceType, Dataset};
+use gmm_host::{Candidate, Choice, Engine, Fit, FitRule, Init, Iteration, TestOptions, Warning, Work, choose, select};
+use gmm_model::{CovarianceModel, Dataset};
 
 use crate::args::{self, EmArgs, EngineArgs};
 use crate::exit::Failure;
@@ -46,9 +44,15 @@ pub(crate) struct SelectArgs {
     /// Numbers of components: a range (1..10, both ends included), a list (2,4,8), or a mix of both
     #[arg(short, value_name = "K..K", required = true, allow_hyphen_values = true)]
     k: String,
-    /// Covariance types to compare
-    #[arg(long, value_name = "KIND,..", default_value = "full", value_delimiter = ',', value_parser = args::covariance())]
-    covariance: Vec<CovarianceType>,
+    /// Covariance types to compare: full, tied, diag, spherical, or factors:H for some H
+    #[arg(
+        long,
+        value_name = "KIND,..",
+        default_value = "full",
+        value_delimiter = ',',
+        value_parser = args::covariance_model
+    )]
+    covariance: Vec<CovarianceModel>,
     /// What decides: a criterion, of which lower is better (bic, aic, icl, or icl-labels, which is mclust's ICL),
     /// blrt, bootstrap likelihood-ratio tests of each number of components against the next, or bound, the highest lower
     /// bound of the log evidence, with --bayes
@@ -118,14 +122,15 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     args.criterion.check(&components, &args.covariance)?;
     let mut options = fit::em_options(&args.em, &args.engine, components[0]);
     options.init = args.init.clone();
-    options.covariance_type = args.covariance[0];
+    options = options.with_covariance(args.covariance[0]);
     let bayes = args.bayes.options(options.covariance_type)?;
     let prior = args.objective.prior_file(&args.bayes)?;
     if prior.as_ref().is_some_and(|file| file.tables.covariances.is_some()) && args.covariance.len() > 1 {
         let why = "--prior FILE.toml with [covariances] is for one covariance type: give one --covariance";
         return Err(Failure::Usage(why.to_owned()).into());
     }
-    options.rule = FitRule { noise: args.noise.options()?, bayes, ..args.objective.rule() };
+    options.rule =
+        FitRule { noise: args.noise.options()?, bayes, factors: options.rule.factors, ..args.objective.rule() };
     if args.criterion == Choice::Bound && options.rule.bayes.is_none() {
         return Err(Failure::Usage("--criterion bound needs --bayes, whose fits have a bound".to_owned()).into());
     }
@@ -139,14 +144,7 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         }
         return by::run(args, column, (&components, &options), console);
     }
-    let work = |shape, precision| {
-        let (components, options) = (&components, &options);
-        let fits = args.covariance.iter().flat_map(|&covariance_type| {
-            let with = move |&n_components| FitOptions { n_components, covariance_type, ..options.clone() };
-            components.iter().map(with)
-        });
-        fits.map(|options| Work::fit(shape, precision, &options)).fold(Work::default(), Work::and)
-    };
+    let work = |shape, precision| Work::select(shape, precision, &options, &components, &args.covariance);
     let engine_args = args.measured.engine(&args.engine);
     let opening = Opening::begin(&engine_args, args.input.source().memory(), &files, &work);
     let source = args.input.source().with_missing(args.missing.missing).with_measured(&args.measured);

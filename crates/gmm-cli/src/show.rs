@@ -13,7 +13,7 @@ Examples:
   gmm show model.json
   gmm fit data.csv -k 3 -o - | gmm show -";
 
-/// Print a model: weights, means, standard deviations, correlations, and the summary of its fit
+/// Print a model: weights, means, standard deviations, correlations, factors, and the summary of its fit
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ShowArgs {
@@ -30,6 +30,9 @@ pub(crate) fn run(args: &ShowArgs, console: &Console) -> anyhow::Result<()> {
         ModelOrGroups::Groups(models) => return Ok(output::print(&groups::table(&models, console.colour))?),
     };
     let mut text = render::mixture(&model, args.all, console.colour);
+    if model.mixture.loadings().is_some() {
+        text += &format!("\n{}", render::factors(&model, args.all, console.colour));
+    }
     if let Some(clusters) = &model.clusters {
         text += &format!("\n{}", render::clusters(clusters));
     }

@@ -4,8 +4,8 @@ use crate::common::{self, golden};
 use gmm_data::{FileError, ModelFile, model_to_json, model_to_safetensors, read_model, read_model_bytes, write_model};
 use gmm_model::bayes::{BayesPrior, WeightPrior};
 use gmm_model::{
-    CovarianceType, Covariances, FitSummary, Mixture, Noise, NoiseRegion, NoiseRotation, OutlierThreshold, Precision,
-    PriorScale, RowStorage,
+    CovarianceType, Covariances, FactorLoadings, FitSummary, Mixture, Noise, NoiseRegion, NoiseRotation,
+    OutlierThreshold, Precision, PriorScale, RowStorage,
 };
 use ndarray::{Array3, array};
 
@@ -91,6 +91,43 @@ fn every_kind_comes_back_bit_for_bit_from_either_form() {
             assert_eq!(std::fs::read(&path).unwrap(), first, "equal models, equal bytes");
         }
     }
+}
+
+/// A mixture of factor analysers: two factors in three columns.
+fn with_factors() -> ModelFile {
+    let loadings = FactorLoadings {
+        loadings: Array3::from_shape_fn((2, 3, 2), |(c, i, e)| (1 + c + 2 * i + 5 * e) as f64 / 3.0 - 1.0),
+        uniquenesses: array![[0.1, 1.0 / 3.0, 2.0], [1e-7, 0.1 + 0.2, 5.0]],
+    };
+    let means = array![[-0.0, 1.0, 1e10], [1.0 / 3.0, -1.0, 0.1]];
+    ModelFile::from(Mixture::of_loadings(array![0.25, 0.75], means, loadings).unwrap())
+}
+
+#[test]
+fn factors_come_back_bit_for_bit_and_must_be_those_of_the_covariances() {
+    let model = with_factors();
+    let text = model_to_json(&model).unwrap();
+    assert_eq!(read_model_bytes(text.as_bytes(), "m").unwrap(), model);
+    let bytes = model_to_safetensors(&model).unwrap();
+    assert_eq!(read_model_bytes(&bytes, "m").unwrap(), model);
+
+    for (from, to) in [
+        ("\"uniquenesses\":[[0.1,", "\"uniquenesses\":[[0.2,"),
+        ("\"uniquenesses\":[[0.1,", "\"uniquenesses\":[[-0.1,"),
+        ("\"uniquenesses\":[[0.1,", "\"uniquenesses\":[["),
+        ("\"loadings\":[[[", "\"loadings\":[[[1.0,"),
+        ("\"loadings\":[[", "\"loadings\":[[[0.0,0.0],"),
+        ("\"loadings\"", "\"other\""),
+    ] {
+        assert!(text.contains(from), "{text}");
+        let error = read_model_bytes(text.replacen(from, to, 1).as_bytes(), "m").unwrap_err();
+        assert!(error.to_string().contains("factors"), "{error}");
+    }
+    // Without the field the covariances are plain ones.
+    let line = text.lines().find(|line| line.contains("\"factors\"")).unwrap();
+    let plain = read_model_bytes(text.replacen(line, "", 1).as_bytes(), "m").unwrap();
+    assert!(plain.mixture.loadings().is_none());
+    assert_eq!(plain.mixture.covariances(), model.mixture.covariances());
 }
 
 #[test]

@@ -30,6 +30,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // A candidate whose fit failed has an infinite value, so it is never the best.
     let chosen = &candidates[best(&candidates, Criterion::Bic).ok_or("no fit succeeded")?];
     println!("lowest BIC: k = {}, {}", chosen.k, chosen.kind);
-    assert_eq!((chosen.k, chosen.kind), (3, CovarianceType::Tied));
+    assert_eq!((chosen.k, chosen.kind), (3, CovarianceType::Tied.into()));
     Ok(())
 }

@@ -133,11 +133,11 @@ pub fn bootstrap(
     crate::engine::check_features(data.n_features(), fitted.n_features())?;
     let options = FitOptions {
         n_components: fitted.n_components(),
-        covariance_type: fitted.covariance_type(),
         init: Init::Given(Box::new(fitted.clone())),
         n_init: 1,
         ..options.clone()
-    };
+    }
+    .with_covariance(fitted.covariance_model());
     // Each mixture has its factors beside its covariances.
     let (k, d) = (fitted.n_components(), fitted.n_features());
     let numbers = 2 * (fitted.covariance_type().second_len(k, d) as u128 * 2 + k as u128 * d as u128);

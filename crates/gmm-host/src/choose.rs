@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::str::FromStr;
 
-use gmm_model::{CovarianceType, Criterion, ModelError};
+use gmm_model::{CovarianceModel, Criterion, ModelError};
 
 use crate::blrt::{BlrtFit, BlrtOptions, BlrtTest, blrt};
 use crate::labels_icl::labels_icl;
@@ -41,11 +41,11 @@ impl Choice {
     ///
     /// # Errors
     /// [`Error::Option`] for tests of several covariance kinds, or of numbers of components that do not ascend.
-    pub fn check(self, components: &[usize], kinds: &[CovarianceType]) -> Result<(), Error> {
+    pub fn check(self, components: &[usize], kinds: &[CovarianceModel]) -> Result<(), Error> {
         let refuse = |option, value: String, must: &str| Err(Error::Option { option, value, must: must.to_owned() });
         match self {
             Self::Blrt if kinds.len() != 1 => {
-                let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+                let names: Vec<String> = kinds.iter().map(ToString::to_string).collect();
                 refuse("covariance_type", names.join(","), "one kind: a test compares nested mixtures")
             }
             Self::Blrt if !components.windows(2).all(|two| two[0] < two[1]) => {
@@ -173,7 +173,7 @@ fn sequence<'a>(
     observer: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
 ) -> Result<Option<Chosen>, Error> {
     let components: Vec<usize> = candidates.iter().map(|candidate| candidate.k).collect();
-    let mut kinds: Vec<CovarianceType> = candidates.iter().map(|candidate| candidate.kind).collect();
+    let mut kinds: Vec<CovarianceModel> = candidates.iter().map(|candidate| candidate.kind).collect();
     kinds.dedup();
     Choice::Blrt.check(&components, &kinds)?;
     let refuse = |option, value: &dyn ToString, must: &str| {
@@ -189,7 +189,7 @@ fn sequence<'a>(
     if fitted.is_empty() {
         return Ok(None);
     }
-    let options = FitOptions { covariance_type: kinds[0], ..options.clone() };
+    let options = options.clone().with_covariance(kinds[0]);
     let rows = (data.total_weight().round() as usize).max(2);
     let how = BlrtOptions { replicates: tests.replicates, rows, seed: options.seed };
     let of = |fit: &'a Fit| BlrtFit { mixture: &fit.mixture, log_likelihood: fit.summary.log_likelihood };

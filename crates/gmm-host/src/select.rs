@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use gmm_model::{CovarianceType, Criterion};
+use gmm_model::{CovarianceModel, Criterion};
 
 use crate::concurrent::{self, Jobs};
 use crate::{Data, Engine, Error, Fit, FitOptions, Iteration, Observer, fit_observed};
@@ -12,8 +12,8 @@ use crate::{Data, Engine, Error, Fit, FitOptions, Iteration, Observer, fit_obser
 pub struct Candidate {
     /// Number of components.
     pub k: usize,
-    /// Covariance kind.
-    pub kind: CovarianceType,
+    /// Covariance kind, and the number of factors if there are some.
+    pub kind: CovarianceModel,
     /// The fit, or its error. An error of one candidate, such as more components than rows, does not end the others.
     pub outcome: Result<Fit, Error>,
 }
@@ -35,12 +35,12 @@ impl Candidate {
 ///
 /// # Errors
 /// [`Error::Interrupted`] if an observer breaks; errors of the data or device, which every candidate would meet.
-pub fn select<'a>(
+pub fn select<'a, K: Copy + Into<CovarianceModel>>(
     engine: &dyn Engine,
     data: impl Into<Data<'a>>,
     options: &FitOptions,
     components: &[usize],
-    kinds: &[CovarianceType],
+    kinds: &[K],
     observer: &mut dyn FnMut(&Candidate) -> ControlFlow<()>,
     iterations: &mut Observer<'_>,
 ) -> Result<Vec<Candidate>, Error> {
@@ -53,11 +53,12 @@ pub fn select<'a>(
         Some(_) => options.init.clone(),
     };
     let options = &FitOptions { init, ..options.clone() };
-    let all: Vec<(CovarianceType, usize)> =
-        kinds.iter().flat_map(|&kind| components.iter().map(move |&k| (kind, k))).collect();
+    let all: Vec<(CovarianceModel, usize)> =
+        kinds.iter().flat_map(|&kind| components.iter().map(move |&k| (kind.into(), k))).collect();
     let fit_one = |engine: &dyn Engine, data: Data<'_>, i: usize, iterations: &mut Observer<'_>| {
-        let (covariance_type, n_components) = all[i];
-        fit_observed(engine, data, &FitOptions { n_components, covariance_type, ..options.clone() }, iterations)
+        let (kind, n_components) = all[i];
+        let options = FitOptions { n_components, ..options.clone() }.with_covariance(kind);
+        fit_observed(engine, data, &options, iterations)
     };
     let mut out = Vec::with_capacity(all.len());
     let mut failure = None;

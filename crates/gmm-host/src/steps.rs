@@ -138,7 +138,8 @@ pub fn maximise_with(
         other => other,
     })?;
     check(statistics, 1)?;
-    let rule = rule::of_statistics(rule, statistics)?;
+    let mut rule = rule::of_statistics(rule, statistics)?;
+    rule.factors = rule.factors.or(previous.covariance_model().factors);
     let step = m_step_with(&rule, statistics, reg_covar, Some(previous)).map_err(|error| singular(error, 1))?;
     Ok((step, rule.log_prior(previous)))
 }

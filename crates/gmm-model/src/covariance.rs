@@ -71,6 +71,59 @@ impl FromStr for CovarianceType {
     }
 }
 
+/// What the covariances of a fit are: one of the four kinds, or full ones of a few factors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CovarianceModel {
+    /// The kind.
+    pub kind: CovarianceType,
+    /// The number of factors of each full covariance, of a mixture of factor analysers.
+    pub factors: Option<usize>,
+}
+
+impl CovarianceModel {
+    /// Number of free covariance parameters of a mixture of `k` components in `d` dimensions. With factors these are
+    /// uniquenesses, and loadings less the rotations of the factors; at most those of full covariances.
+    pub fn free_parameters(self, k: usize, d: usize) -> usize {
+        let most = self.kind.free_parameters(k, d);
+        self.factors.map_or(most, |h| most.min(k * (d + d * h - h * h.saturating_sub(1) / 2)))
+    }
+}
+
+impl From<CovarianceType> for CovarianceModel {
+    fn from(kind: CovarianceType) -> Self {
+        Self { kind, factors: None }
+    }
+}
+
+/// `full`, `tied`, `diag`, `spherical`, or `factors:H`.
+impl fmt::Display for CovarianceModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.factors {
+            Some(h) => f.pad(&format!("factors:{h}")),
+            None => self.kind.fmt(f),
+        }
+    }
+}
+
+impl FromStr for CovarianceModel {
+    type Err = ModelError;
+
+    fn from_str(text: &str) -> Result<Self, ModelError> {
+        let unknown = || ModelError::UnknownWord {
+            what: "covariance type",
+            word: text.to_owned(),
+            choices: "full, tied, diag, spherical, factors:H",
+        };
+        match text.strip_prefix("factors:") {
+            Some(h) => match h.parse() {
+                Ok(0) | Err(_) => Err(unknown()),
+                Ok(h) => Ok(Self { kind: CovarianceType::Full, factors: Some(h) }),
+            },
+            None => text.parse().map(|kind: CovarianceType| kind.into()).map_err(|_| unknown()),
+        }
+    }
+}
+
 /// Number of entries of a packed lower triangle: `d*(d+1)/2`.
 pub const fn packed_len(d: usize) -> usize {
     d * (d + 1) / 2

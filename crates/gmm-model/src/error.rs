@@ -301,3 +301,11 @@ pub enum StatisticsError {
         offset: usize,
     },
 }
+
+/// Checks the shape of an array.
+pub(crate) fn expect_shape(what: &'static str, found: &[usize], expected: &[usize]) -> Result<(), ModelError> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(ModelError::Shape { what, found: found.to_vec(), expected: expected.to_vec() })
+}

@@ -1,10 +1,12 @@
 //! A Gaussian mixture: checked when constructed, then immutable.
 
-use ndarray::{Array1, Array2, ArrayView1, ArrayView2, Axis};
+use ndarray::{Array1, Array2, ArrayView1, ArrayView2, ArrayView3, Axis};
 
 use crate::covariance::below_diagonal;
+use crate::error::expect_shape;
+use crate::factor_analysis::check_number;
 use crate::statistics::fnv1a;
-use crate::{Cholesky, CovarianceType, Covariances, ModelError};
+use crate::{Cholesky, CovarianceModel, CovarianceType, Covariances, FactorLoadings, ModelError};
 
 pub(crate) const LN_2PI: f64 = 1.837_877_066_409_345_5;
 
@@ -39,6 +41,8 @@ pub struct Mixture {
     covariances: Covariances,
     factors: Factors,
     log_normalizers: Array1<f64>,
+    /// Those of a mixture of factor analysers.
+    loadings: Option<FactorLoadings>,
 }
 
 impl Mixture {
@@ -79,7 +83,49 @@ impl Mixture {
         let factors = factor(&covariances, k, d)?;
         let log_normalizers = Array1::from_shape_fn(k, |c| -0.5 * d as f64 * LN_2PI - half_ln_det(&factors, c, d));
         let means = means.as_standard_layout().into_owned();
-        Ok(Self { weights, means, covariances, factors, log_normalizers })
+        Ok(Self { weights, means, covariances, factors, log_normalizers, loadings: None })
+    }
+
+    /// The mixture of factor analysers whose full covariances have these factors: see [`new`](Self::new).
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new) and [`with_loadings`](Self::with_loadings).
+    pub fn of_loadings(weights: Array1<f64>, means: Array2<f64>, loadings: FactorLoadings) -> Result<Self, ModelError> {
+        Self::new(weights, means, Covariances::Full(loadings.covariances()))?.with_loadings(loadings)
+    }
+
+    /// The same mixture, with these factors of its full covariances. Cost: `k*d²*h` flops.
+    ///
+    /// # Errors
+    /// [`ModelError`] if a shape disagrees, the covariances are not full, a uniqueness is not positive, or
+    /// `Λ Λᵀ + diag(ψ)` differs from a covariance by more than 1e-6 of the deviations of its columns.
+    pub fn with_loadings(self, loadings: FactorLoadings) -> Result<Self, ModelError> {
+        loadings.check(self.matrices("factors")?)?;
+        Ok(Self { loadings: Some(loadings), ..self })
+    }
+
+    /// The mixture whose full covariances have `h` factors and are nearest to these: as the M-step makes them from
+    /// components that have these covariances. Uniquenesses are at least `least`, `(d,)`.
+    ///
+    /// Cost: up to 8 eigendecompositions of `(d, d)` for each component.
+    ///
+    /// # Errors
+    /// [`ModelError`] if the covariances are not full, or `h` is 0 or not below `d`.
+    pub fn reduced_to_factors(&self, h: usize, least: ArrayView1<'_, f64>) -> Result<Self, ModelError> {
+        check_number(h, self.n_features())?;
+        expect_shape("smallest uniquenesses", least.shape(), &[self.n_features()])?;
+        let loadings = FactorLoadings::nearest(self.matrices("factors")?, h, least);
+        Self::of_loadings(self.weights.clone(), self.means.clone(), loadings)
+    }
+
+    /// The full covariances, `(k, d, d)`, for `what`.
+    fn matrices(&self, what: &'static str) -> Result<ArrayView3<'_, f64>, ModelError> {
+        match &self.covariances {
+            Covariances::Full(all) => Ok(all.view()),
+            other => {
+                Err(ModelError::Range { what, value: other.kind().to_string(), must: "used with full covariances" })
+            }
+        }
     }
 
     /// A hash of covariance kind and all bits of the parameters (FNV-1a, 64 bit), never 0. Equal mixtures have equal
@@ -106,6 +152,11 @@ impl Mixture {
         self.covariances.kind()
     }
 
+    /// The covariance kind, and the number of factors if there are some.
+    pub fn covariance_model(&self) -> CovarianceModel {
+        CovarianceModel { kind: self.covariance_type(), factors: self.loadings().map(FactorLoadings::n_factors) }
+    }
+
     /// Component weights, `(k,)`; they sum to 1.
     pub fn weights(&self) -> ArrayView1<'_, f64> {
         self.weights.view()
@@ -119,6 +170,11 @@ impl Mixture {
     /// Component covariances in the shape of their kind.
     pub const fn covariances(&self) -> &Covariances {
         &self.covariances
+    }
+
+    /// Loadings and uniquenesses of a mixture of factor analysers; `None` for every other mixture.
+    pub const fn loadings(&self) -> Option<&FactorLoadings> {
+        self.loadings.as_ref()
     }
 
     /// Cholesky factors or standard deviations of the covariances.
@@ -189,21 +245,15 @@ impl Mixture {
             Covariances::Diag(a) => Covariances::Diag(a.select(Axis(0), order)),
             Covariances::Spherical(a) => Covariances::Spherical(a.select(Axis(0), order)),
         };
-        Self::new(weights, self.means.select(Axis(0), order), covariances)
+        let mixture = Self::new(weights, self.means.select(Axis(0), order), covariances)?;
+        Ok(Self { loadings: self.loadings.as_ref().map(|loadings| loadings.selected(order)), ..mixture })
     }
 
     /// Number of free parameters: covariances, `k*d` means and `k-1` weights.
     pub fn n_parameters(&self) -> usize {
         let (k, d) = self.means.dim();
-        self.covariance_type().free_parameters(k, d) + k * d + k - 1
+        self.covariance_model().free_parameters(k, d) + k * d + k - 1
     }
-}
-
-pub(crate) fn expect_shape(what: &'static str, found: &[usize], expected: &[usize]) -> Result<(), ModelError> {
-    if found == expected {
-        return Ok(());
-    }
-    Err(ModelError::Shape { what, found: found.to_vec(), expected: expected.to_vec() })
 }
 
 pub(crate) fn check_weights(weights: &Array1<f64>) -> Result<(), ModelError> {

@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use ndarray::{Array1, Array2, Array3, ArrayView1, ArrayView2};
 
-use crate::mixture::{LN_2PI, check_means, check_weights, expect_shape, normalise};
+use crate::error::expect_shape;
+use crate::mixture::{LN_2PI, check_means, check_weights, normalise};
 use crate::precision_factor::{covariance, ln_abs_determinant};
 use crate::{CovarianceType, Covariances, Mixture, ModelError, Precision};
 

@@ -87,7 +87,7 @@ impl<'py> FromPyObject<'_, 'py> for Fitting {
 
 /// What a fit does beyond maximum likelihood: `{"prior": "conjugate" | dict | None, "floor": float, "floor_relative": float,
 /// "drop_starved": float | None, "labels": int64 of shape (n,) | None, "fixed": (list, list, list), "shared": list of
-/// lists, "noise": dict | None, "truncated": int | None}`, and perhaps `bayes`; a negative label is unknown.
+/// lists, "noise": dict | None, "truncated": int | None, "factors": int | None}`, and perhaps `bayes`; a negative label is unknown.
 fn rule(from: &Bound<'_, PyAny>) -> PyResult<FitRule> {
     let labels = from.get_item("labels")?.extract::<Option<PyReadonlyArray1<'_, i64>>>()?;
     let label = |label: &i64| usize::try_from(*label).ok();
@@ -105,6 +105,7 @@ fn rule(from: &Bound<'_, PyAny>) -> PyResult<FitRule> {
         fixed: FixedParts { weights, means, covariances },
         shared: from.get_item("shared")?.extract()?,
         noise: noise(&from.get_item("noise")?)?,
+        factors: from.get_item("factors")?.extract()?,
         truncated: from
             .get_item("truncated")?
             .extract::<Option<usize>>()?

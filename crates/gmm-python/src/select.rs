@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use gmm_host::init::StartReached;
 use gmm_host::{Candidate, Choice, Chosen, Error, FitOptions, Iteration, TestOptions, Work};
-use gmm_model::Noise;
+use gmm_model::{CovarianceModel, ModelError, Noise};
 use numpy::PyReadonlyArray1;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -13,7 +13,7 @@ use crate::engines;
 use crate::errors::raise;
 use crate::files::record;
 use crate::fit;
-use crate::options::{Execution, Fitting, Kind, word};
+use crate::options::{Execution, Fitting, word};
 use crate::rows::Rows;
 use crate::stoppable::stoppable;
 use crate::supervise::{Progress, supervise};
@@ -34,7 +34,7 @@ pub(crate) fn select<'py>(
     place: Execution,
     init: &Bound<'py, PyAny>,
     components: Vec<usize>,
-    kinds: Vec<Kind>,
+    kinds: Vec<String>,
     criterion: &Bound<'py, PyAny>,
     tests: (usize, f64),
     weights: Option<PyReadonlyArray1<'py, f64>>,
@@ -44,7 +44,8 @@ pub(crate) fn select<'py>(
     let tests = TestOptions { replicates: tests.0, level: tests.1 };
     let Fitting { options } = options;
     let options = FitOptions { init: word(init)?, precision: place.precision, fast: place.fast, ..options };
-    let kinds: Vec<_> = kinds.into_iter().map(|kind| kind.0).collect();
+    let kinds = kinds.iter().map(|kind| kind.parse()).collect::<Result<Vec<CovarianceModel>, _>>();
+    let kinds = kinds.map_err(|error: ModelError| raise(py, error))?;
     let rows = Rows::new(rows, weights)?;
     let (shape, given, is_on_gpu) = (rows.dim(), rows.precision(), rows.is_on_gpu());
     let ((_, d), has_noise) = (shape, options.rule.noise.is_some());
@@ -52,12 +53,7 @@ pub(crate) fn select<'py>(
     let done = supervise(py, owner, follow, move |line| -> Result<(Chosen, Vec<Candidate>), Error> {
         options.validate()?;
         criterion.check(&components, &kinds)?;
-        let fits = kinds.iter().flat_map(|&covariance_type| {
-            let options = &options;
-            let with = move |&n_components| FitOptions { n_components, covariance_type, ..options.clone() };
-            components.iter().map(with)
-        });
-        let work = fits.map(|options| Work::fit(shape, given, &options)).fold(Work::default(), Work::and);
+        let work = Work::select(shape, given, &options, &components, &kinds);
         let opened = engines::open_for(&place, &work, is_on_gpu)?;
         let rows = unchecked.check(&opened)?;
         let engine = stoppable(opened.engine.as_ref(), line.stop());
@@ -97,7 +93,7 @@ fn about<'py>(py: Python<'py>, candidate: &Candidate, d: usize, has_noise: bool)
     let Candidate { k, kind, outcome } = candidate;
     let out = PyDict::new(py);
     out.set_item("n_components", k)?;
-    out.set_item("covariance_type", kind.name())?;
+    out.set_item("covariance_type", kind.to_string())?;
     // As `Mixture::n_parameters`, but also for a candidate without a mixture.
     let noise = if has_noise { Noise::N_PARAMETERS } else { 0 };
     out.set_item("n_parameters", kind.free_parameters(*k, d) + k * d + k - 1 + noise)?;

@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 use gmm_host::{Device, EmRun, Engine, Error, FitOptions, Init, NoiseOptions, NoiseStart};
-use gmm_model::{CovarianceType, Dataset, Precision};
+use gmm_model::{CovarianceModel, Dataset, Precision};
 use serde::{Deserialize, Serialize};
 
 use super::Saved;
@@ -62,7 +62,7 @@ impl FitRecord {
     pub(crate) fn new(options: &FitOptions, init: &str) -> Self {
         Self {
             k: options.n_components,
-            covariance: options.covariance_type.to_string(),
+            covariance: options.covariance().to_string(),
             init: init.to_owned(),
             n_init: options.n_init,
             init_rows: options.init_rows,
@@ -89,14 +89,13 @@ impl FitRecord {
     /// Errors if a word is unknown, in a file of a later version.
     pub(crate) fn options(&self, run: &EmRun) -> anyhow::Result<FitOptions> {
         let precision: Option<Precision> = self.precision.as_deref().map(str::parse).transpose()?;
-        let covariance_type: CovarianceType = self.covariance.parse()?;
+        let covariance: CovarianceModel = self.covariance.parse()?;
         let init = self.init.parse().unwrap_or_else(|_| Init::Given(Box::new(run.mixture.clone())));
-        let mut rule = self.rule.rule(covariance_type, self.k)?;
+        let mut rule = self.rule.rule(covariance.kind, self.k)?;
         if let Some(noise) = run.noise.clone().filter(|_| rule.noise.is_none()) {
             rule.noise = Some(NoiseOptions { start: NoiseStart::Given(Box::new(noise)), log_volume: None });
         }
         Ok(FitOptions {
-            covariance_type,
             init,
             n_init: self.n_init,
             init_rows: self.init_rows,
@@ -109,7 +108,8 @@ impl FitRecord {
             autotune: self.autotune,
             rule,
             ..FitOptions::new(self.k)
-        })
+        }
+        .with_covariance(covariance))
     }
 
     /// Each option that the result depends on, other than the limits: its identifier, its name, and its value.

@@ -51,7 +51,7 @@ pub(crate) fn picture(m: &Mixture, summary: &FitSummary) -> Result<Picture, Erro
         tol: summary.tol,
         title: format!(
             "EM: {components}, {} covariances, {} columns, {} rows",
-            m.covariance_type(),
+            m.covariance_model(),
             m.n_features(),
             summary.n_rows
         ),

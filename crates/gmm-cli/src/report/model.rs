@@ -80,7 +80,7 @@ pub(super) fn card(page: &mut Page, name: &str, model: &ModelFile, names: &[Stri
         ("Model", "Gaussian mixture".to_owned()),
         ("Components", m.n_components().to_string()),
         ("Columns", columns),
-        ("Covariances", format!("{}: {}", m.covariance_type(), what_a_kind_is(m.covariances()))),
+        ("Covariances", format!("{}: {}", m.covariance_model(), what_a_kind_is(m))),
         ("Parameters", m.n_parameters().to_string()),
         ("Fingerprint", format!("{:016x}, of all parameters", m.fingerprint())),
     ];
@@ -104,8 +104,9 @@ pub(super) fn card(page: &mut Page, name: &str, model: &ModelFile, names: &[Stri
     page.values(&values);
 }
 
-const fn what_a_kind_is(covariances: &Covariances) -> &'static str {
-    match covariances {
+const fn what_a_kind_is(m: &Mixture) -> &'static str {
+    match m.covariances() {
+        _ if m.loadings().is_some() => "the columns of a component depend on each other by a few common factors",
         Covariances::Full(_) => "each component has its own spread in every direction",
         Covariances::Tied(_) => "all components have the same spread",
         Covariances::Diag(_) => "columns are independent within a component",

@@ -34,10 +34,7 @@ pub(super) fn run(
     }
     let rows = groups::rows_by(source, column, (args.weights.as_deref(), None), console)?;
     let (shape, precision) = (rows.data.rows().dim(), rows.data.rows().precision());
-    let fits = args.covariance.iter().flat_map(|&covariance_type| {
-        components.iter().map(move |&n_components| FitOptions { n_components, covariance_type, ..options.clone() })
-    });
-    let work = fits.map(|options| Work::fit(shape, precision, &options)).fold(Work::default(), Work::and);
+    let work = Work::select(shape, precision, options, components, &args.covariance);
     let opened = opening::open(&args.engine, source.memory(), &work, console)?;
     let (labels, ranges) = rows.grouping.into_parts();
     let bar = Count::new(console, labels.len(), "fits");

@@ -89,7 +89,7 @@ pub(super) fn as_json(candidates: &[Candidate], chosen: &Chosen, args: &SelectAr
                 value["icl_labels"] = (*labels_icl).into();
             }
             value["n_components"] = (*k).into();
-            value["covariance_type"] = kind.name().into();
+            value["covariance_type"] = kind.to_string().into();
             value
         })
         .collect();
@@ -106,7 +106,7 @@ pub(super) fn as_json(candidates: &[Candidate], chosen: &Chosen, args: &SelectAr
         .collect();
     let mut object = json!({
         "criterion": args.criterion.name(),
-        "best": { "n_components": candidates[best].k, "covariance_type": candidates[best].kind.name() },
+        "best": { "n_components": candidates[best].k, "covariance_type": candidates[best].kind.to_string() },
         "candidates": each,
     });
     if args.criterion == Choice::Blrt {

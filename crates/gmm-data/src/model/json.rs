@@ -7,6 +7,7 @@ use ndarray::{ArrayView1, ArrayView2};
 use serde_json::Value;
 
 use super::exchange::mclust;
+use super::factors::FactorsField;
 use super::parts::{Fields, Numbers, assemble};
 use super::posterior::PosteriorField;
 use super::{MODEL_FORMAT, MODEL_VERSION, ModelFile};
@@ -81,6 +82,9 @@ pub(super) fn head(model: &ModelFile) -> Vec<(&'static str, Value)> {
     }
     if let Some(noise) = &model.noise {
         head.push(("noise", serde_json::to_value(noise).expect("a plain structure")));
+    }
+    if let Some(factors) = model.mixture.loadings() {
+        head.push(("factors", serde_json::to_value(FactorsField::of(factors)).expect("a plain structure")));
     }
     head
 }

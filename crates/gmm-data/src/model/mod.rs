@@ -1,6 +1,7 @@
 //! Model files: human-readable JSON, or safetensors with the same content; and the forms of other programs.
 
 mod exchange;
+mod factors;
 mod groups;
 mod json;
 mod parts;

@@ -8,6 +8,7 @@ use ndarray::{Array1, Array2, Array3};
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::factors::FactorsField;
 use super::posterior::PosteriorField;
 use super::{MODEL_FORMAT, MODEL_VERSION, MODELS_FORMAT, ModelFile};
 use crate::Problem;
@@ -163,6 +164,7 @@ fn syntax(text: &str, e: &serde_json::Error) -> Fault {
         "clusters",
         "posterior",
         "noise",
+        "factors",
         "version",
     ];
     let last = |name: &&str| {
@@ -225,6 +227,11 @@ pub(super) fn assemble(
     let outliers: Option<OutlierThreshold> = fields.optional("outliers")?;
     let clusters: Option<Vec<usize>> = fields.optional("clusters")?;
     let noise: Option<Noise> = fields.optional("noise")?;
+    let factors: Option<FactorsField> = fields.optional("factors")?;
+    let mixture = match factors {
+        Some(field) => field.with(mixture)?,
+        None => mixture,
+    };
     let posterior: Option<PosteriorField> = fields.optional("posterior")?;
     let posterior = posterior.map(|field| field.with(&mixture)).transpose()?;
     let model = ModelFile { mixture, feature_names, fit, storage, trace, outliers, clusters, posterior, noise };

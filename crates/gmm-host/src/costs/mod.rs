@@ -14,7 +14,7 @@ mod stored;
 use std::fmt;
 use std::time::Duration;
 
-use gmm_model::{CovarianceType, Precision};
+use gmm_model::{CovarianceModel, CovarianceType, Precision};
 
 use crate::FitOptions;
 
@@ -79,6 +79,21 @@ impl Work {
         let rows = shape.0.min(options.init_rows.unwrap_or((64 * k).max(1 << 15)));
         let start = Self::passes((rows, shape.1), precision, CovarianceType::Spherical, k, starts * LLOYD_PASSES);
         Self { only_cpu: options.rule.truncated.is_some(), ..em.and(start) }
+    }
+
+    /// The fits of [`select`](crate::select()): every combination of `components` and `kinds`.
+    pub fn select(
+        shape: (usize, usize),
+        precision: Precision,
+        options: &FitOptions,
+        components: &[usize],
+        kinds: &[CovarianceModel],
+    ) -> Self {
+        let fits = kinds.iter().flat_map(|&kind| {
+            let with = move |&n_components| FitOptions { n_components, ..options.clone() }.with_covariance(kind);
+            components.iter().map(with)
+        });
+        fits.map(|options| Self::fit(shape, precision, &options)).fold(Self::default(), Self::and)
     }
 
     /// A product of an `(m, k)` and a `(k, n)` matrix.

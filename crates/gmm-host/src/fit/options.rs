@@ -1,6 +1,6 @@
 //! The options of a fit.
 
-use gmm_model::{CovarianceType, Precision};
+use gmm_model::{CovarianceModel, CovarianceType, Precision};
 
 use crate::{Error, FitRule, Init};
 
@@ -68,6 +68,17 @@ impl FitOptions {
             concurrent: true,
             rule: FitRule::none(),
         }
+    }
+
+    /// The covariance kind, and the number of factors of [`rule`](Self::rule).
+    pub fn covariance(&self) -> CovarianceModel {
+        CovarianceModel { kind: self.covariance_type, factors: self.rule.factors }
+    }
+
+    /// These options with a covariance kind, and its number of factors in [`rule`](Self::rule).
+    #[must_use]
+    pub fn with_covariance(self, CovarianceModel { kind, factors }: CovarianceModel) -> Self {
+        Self { covariance_type: kind, rule: FitRule { factors, ..self.rule }, ..self }
     }
 
     /// Checks all constraints that do not depend on the data.

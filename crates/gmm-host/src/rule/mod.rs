@@ -19,7 +19,7 @@ pub(crate) use moves::improve;
 pub(crate) use resolved::{Expectation, Rule, of_data, of_statistics};
 
 /// What a fit does beyond maximum likelihood: prior, covariance floor, dropping of starved components, fixed and shared
-/// parts, labels, noise. [`FitRule::none`] is the plain fit.
+/// parts, factors, labels, noise. [`FitRule::none`] is the plain fit.
 ///
 /// With a prior, a floor or dropping, a fit of finite data always ends with a model: a covariance that would not be
 /// positive definite gets variances of 2⁻⁴⁰ of the data's in the directions that it lacks
@@ -43,6 +43,10 @@ pub struct FitRule {
     pub fixed: FixedParts,
     /// Groups of components that share one covariance. Not for tied, where all do.
     pub shared: Vec<Vec<usize>>,
+    /// The number of factors of each covariance, at least 1 and below `d`: a mixture of factor analysers, whose full
+    /// covariances are `Λ Λᵀ + diag(ψ)` ([`Mixture::loadings`](gmm_model::Mixture::loadings)). Uniquenesses `ψ` are at least `reg_covar`, and floors apply
+    /// to them. A given start without factors is brought to the nearest ones first.
+    pub factors: Option<usize>,
     /// The component of each row, `(n,)`, or `None` if it is not known. The likelihood of a labelled row is that of row
     /// and label.
     pub labels: Option<Arc<Vec<Option<usize>>>>,
@@ -115,6 +119,7 @@ impl FitRule {
             starved: None,
             fixed: FixedParts { weights: Vec::new(), means: Vec::new(), covariances: Vec::new() },
             shared: Vec::new(),
+            factors: None,
             labels: None,
             noise: None,
             truncated: None,
@@ -160,15 +165,13 @@ impl FitRule {
                 return refuse(
                     "bayes",
                     "on".to_owned(),
-                    "used without prior, floors, dropping, fixed and shared parts, noise",
+                    "used without prior, floors, dropping, fixed and shared parts, factors, noise",
                 );
             }
         }
         let FitOptions { n_components: k, covariance_type: kind, .. } = *options;
-        let Self { fixed, shared, starved, .. } = self;
-        let without_data =
-            MStepRule { fixed: fixed.clone(), shared: shared.clone(), starved: *starved, ..MStepRule::default() };
-        without_data.check(kind, k, 0)?;
+        let Self { fixed, starved, .. } = self;
+        self.without_data().check(kind, k, 0)?;
         if !fixed.is_none() && !matches!(options.init, Init::Given(_)) {
             return refuse("fixed parts", "set".to_owned(), "used with a given start, whose parameters they are");
         }
@@ -194,6 +197,18 @@ impl FitRule {
             return refuse("init", format!("{:?}", options.init), "kmeans, kmeans++ or given parameters with labels");
         }
         Ok(())
+    }
+
+    /// The parts of the M-step's rule that do not depend on the data.
+    pub(super) fn without_data(&self) -> MStepRule {
+        let Self { fixed, shared, starved, factors, .. } = self;
+        MStepRule {
+            fixed: fixed.clone(),
+            shared: shared.clone(),
+            starved: *starved,
+            factors: *factors,
+            ..MStepRule::default()
+        }
     }
 
     /// One line for each part, for the record of a fit.
@@ -226,6 +241,9 @@ impl FitRule {
             if !all.is_empty() {
                 lines.push(format!("fixed {what} of components {all:?}"));
             }
+        }
+        if let Some(h) = self.factors {
+            lines.push(format!("covariances of {h} factor{}", if h == 1 { "" } else { "s" }));
         }
         lines.extend(self.shared.iter().map(|group| format!("one covariance for components {group:?}")));
         if let Some(labels) = &self.labels {

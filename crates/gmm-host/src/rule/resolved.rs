@@ -122,8 +122,15 @@ impl Rule {
         Ok((statistics, count))
     }
 
-    /// Makes a mixture the start of `run`: with variational Bayes it becomes a posterior first.
+    /// Makes a mixture the start of `run`: with variational Bayes it becomes a posterior first, with factors one that has
+    /// that many.
     pub(crate) fn prepare(&self, run: &mut EmRun) -> Result<(), ModelError> {
+        if let Some(h) = self.m_step.factors
+            && run.mixture.loadings().is_none_or(|found| found.n_factors() != h)
+        {
+            let least = self.m_step.floor.clone().unwrap_or_else(|| Array1::zeros(run.mixture.n_features()));
+            run.mixture = run.mixture.reduced_to_factors(h, least.view())?;
+        }
         if let (Some(Bayes { prior, total_weight }), None) = (&self.bayes, &run.posterior) {
             let posterior = prior.update_from(&run.mixture, *total_weight)?;
             run.mixture = posterior.mixture().clone();
@@ -204,9 +211,7 @@ pub(crate) fn of_data(
     (kind, k, precision): (CovarianceType, usize, Precision),
     (labelled, is_known): (Option<LabelledRows>, bool),
 ) -> Result<Rule, Error> {
-    let FitRule { starved, fixed, shared, .. } = options;
-    let mut m_step =
-        MStepRule { starved: *starved, fixed: fixed.clone(), shared: shared.clone(), ..MStepRule::default() };
+    let mut m_step = options.without_data();
     let mut bayes = None;
     if options.never_fails() {
         let data = Moments::of(rows, at, kind, labelled.as_ref().filter(|_| !is_known))?;
@@ -227,9 +232,7 @@ pub(crate) fn of_data(
 /// # Errors
 /// [`Error::Model`] if a given prior or a component does not fit; [`Error::Statistics`] if the statistics are of no rows.
 pub(crate) fn of_statistics(options: &FitRule, statistics: &Statistics) -> Result<MStepRule, Error> {
-    let FitRule { starved, fixed, shared, .. } = options;
-    let mut m_step =
-        MStepRule { starved: *starved, fixed: fixed.clone(), shared: shared.clone(), ..MStepRule::default() };
+    let mut m_step = options.without_data();
     let ((k, d), kind) = (statistics.dim(), statistics.kind);
     if options.never_fails() {
         let data = Moments::of_statistics(statistics)?;

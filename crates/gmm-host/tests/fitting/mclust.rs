@@ -134,7 +134,7 @@ fn rows_of_one_gaussian_are_seldom_called_two() {
 #[test]
 fn tests_need_one_kind_and_ascending_numbers() {
     let data = table("old_faithful");
-    let both = [CovarianceType::Full, CovarianceType::Diag];
+    let both = [CovarianceType::Full, CovarianceType::Diag].map(CovarianceModel::from);
     for (components, kinds) in [(&[1, 2][..], &both[..]), (&[2, 1], &both[..1])] {
         assert!(matches!(Choice::Blrt.check(components, kinds), Err(Error::Option { .. })));
         assert!(Choice::LabelsIcl.check(components, kinds).is_ok());
@@ -238,7 +238,8 @@ fn a_selection_has_one_tree_and_the_candidates_are_those_of_single_fits() {
             select(&cpu(), &data, &options, &components, &kinds, go_on, &mut |_| ControlFlow::Continue(())).unwrap();
         assert_eq!(all.len(), 6);
         for candidate in all {
-            let alone = FitOptions { n_components: candidate.k, covariance_type: candidate.kind, ..options.clone() };
+            let alone =
+                FitOptions { n_components: candidate.k, covariance_type: candidate.kind.kind, ..options.clone() };
             assert_eq!(candidate.outcome.unwrap().mixture, fit(&cpu(), &data, &alone).unwrap().mixture);
         }
     }

@@ -149,7 +149,7 @@ fn selection_finds_the_number_of_components_and_reports_candidates_that_fail() {
     .unwrap();
     assert_eq!((seen, candidates.len()), (12, 12));
     let best = &candidates[gmm_host::best(&candidates, gmm_model::Criterion::Bic).unwrap()];
-    assert_eq!((best.k, best.kind), (3, CovarianceType::Spherical));
+    assert_eq!((best.k, best.kind), (3, CovarianceType::Spherical.into()));
     assert!(matches!(candidates[5].outcome, Err(Error::TooFewRows { k: 901, n: 900 })));
 }
 

@@ -1,6 +1,7 @@
 //! Fits under a rule: priors, floors, dropped, fixed and shared components, labels.
 
 mod bayes;
+mod factors;
 mod labels;
 mod nasty;
 mod noise;

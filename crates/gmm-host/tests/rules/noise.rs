@@ -443,8 +443,8 @@ fn bic_chooses_the_two_arms_of_the_chevron_as_in_mclust() {
     let all =
         gmm_host::select(&engine, &table("chevron"), &options, &[1, 2, 3, 4], &kinds, &mut each, &mut go_on).unwrap();
     let best = &all[gmm_host::best(&all, gmm_model::Criterion::Bic).unwrap()];
-    assert_eq!((best.k, best.kind), (2, CovarianceType::Full));
+    assert_eq!((best.k, best.kind), (2, CovarianceType::Full.into()));
     // mclust 6.0.0, as above.
-    let one = all.iter().find(|c| c.k == 1 && c.kind == CovarianceType::Full).unwrap();
+    let one = all.iter().find(|c| c.k == 1 && c.kind == CovarianceType::Full.into()).unwrap();
     close(one.value(gmm_model::Criterion::Bic), 21226.7175724, 1e-10);
 }

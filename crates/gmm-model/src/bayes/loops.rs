@@ -3,7 +3,7 @@
 use ndarray::{Array1, Array2};
 
 use super::{BayesPrior, Posterior, WeightPrior};
-use crate::mixture::expect_shape;
+use crate::error::expect_shape;
 use crate::{Cholesky, CovarianceType, Covariances, Mixture, ModelError, PriorScale};
 
 impl BayesPrior {

@@ -5,7 +5,7 @@ use ndarray::Array1;
 use super::digamma::{digamma, digamma_multivariate, ln_gamma_multivariate};
 use super::weights::ln_sum;
 use super::{BayesPrior, WeightPosterior};
-use crate::mixture::expect_shape;
+use crate::error::expect_shape;
 use crate::{Cholesky, CovarianceType, Factors, Mixture, ModelError, PriorScale};
 
 /// The variational posterior of all parameters of a mixture; the table of [the module](super) has its distributions by

@@ -3,7 +3,7 @@
 use ndarray::{Array1, ArrayView1, ArrayView2};
 
 pub use super::weights::WeightPrior;
-use crate::mixture::expect_shape;
+use crate::error::expect_shape;
 use crate::{Cholesky, CovarianceType, ModelError, PriorScale};
 
 /// The prior of a mixture's parameters, the same for each component; the table of [the module](super) has its

@@ -3,7 +3,7 @@
 use ndarray::{Array1, Array2, Axis};
 
 use super::digamma::digamma;
-use crate::mixture::expect_shape;
+use crate::error::expect_shape;
 use crate::{Draws, ModelError};
 
 /// The prior of the component weights.

@@ -9,7 +9,8 @@ mod step;
 
 use ndarray::Array1;
 
-use crate::{CovarianceType, MStep, Mixture, ModelError, Statistics, m_step};
+use crate::factor_analysis::check_number;
+use crate::{CovarianceModel, CovarianceType, MStep, Mixture, ModelError, Statistics, m_step};
 
 pub use prior::{ConjugatePrior, PriorScale};
 
@@ -33,6 +34,9 @@ pub struct MStepRule {
     pub shared: Vec<Vec<usize>>,
     /// Which components are dropped for lack of rows.
     pub starved: Option<Starved>,
+    /// The number of factors `h` of full covariances `Λ Λᵀ + diag(ψ)`, at least 1 and below `d`: a mixture of factor
+    /// analysers, whose result has [`Mixture::loadings`].
+    pub factors: Option<usize>,
 }
 
 /// Components, from 0, whose parameters stay as they are in the previous mixture, to the bit.
@@ -91,7 +95,8 @@ impl MStepRule {
         let kind = mixture.covariance_type();
         let free = |fixed: &[usize]| (0..k).filter(|c| !fixed.contains(c)).count();
         let covariances = self.groups(kind, k).iter().filter(|g| !self.fixed.covariances.contains(&g[0])).count();
-        covariances * kind.free_parameters(1, d) + free(&self.fixed.means) * d + free(&self.fixed.weights).max(1) - 1
+        let each = CovarianceModel { kind, factors: self.factors }.free_parameters(1, d);
+        covariances * each + free(&self.fixed.means) * d + free(&self.fixed.weights).max(1) - 1
     }
 
     /// The natural logarithm of the prior density at `mixture`; 0 without a prior.
@@ -105,7 +110,9 @@ impl MStepRule {
     /// # Errors
     /// [`ModelError`] if a component does not exist, is in two groups, or has a fixed covariance within a group; if a
     /// number is outside its range or an array has another shape; if groups are given for tied covariances; or if
-    /// starved components are to be dropped while others are named by their index.
+    /// starved components are to be dropped while others are named by their index; if there are factors but no full
+    /// covariances, fewer than 1 or as many as columns, or fixed covariances. With `d = 0`, not yet known, the number of
+    /// factors has no upper bound.
     pub fn check(&self, kind: CovarianceType, k: usize, d: usize) -> Result<(), ModelError> {
         let range = |what, value: String, must| Err(ModelError::Range { what, value, must });
         let FixedParts { weights, means, covariances } = &self.fixed;
@@ -143,7 +150,7 @@ impl MStepRule {
         }
         for (what, values) in [("covariance floor", &self.floor), ("rescue variances", &self.rescue)] {
             if let Some(values) = values {
-                crate::mixture::expect_shape(what, values.shape(), &[d])?;
+                crate::error::expect_shape(what, values.shape(), &[d])?;
                 if let Some(v) = values.iter().find(|v| !(v.is_finite() && **v > 0.0)) {
                     return range(what, v.to_string(), "positive and finite");
                 }
@@ -159,6 +166,15 @@ impl MStepRule {
             if !(self.fixed.is_none() && self.shared.is_empty()) {
                 let must = "used without fixed or shared parts: it changes the indices of the components";
                 return range("dropping of starved components", "on".to_owned(), must);
+            }
+        }
+        if let Some(h) = self.factors {
+            if kind != CovarianceType::Full {
+                return range("factors", kind.to_string(), "used with full covariances");
+            }
+            check_number(h, d)?;
+            if !covariances.is_empty() {
+                return range("factors", h.to_string(), "used without fixed covariances, which have none");
             }
         }
         self.prior.as_ref().map_or(Ok(()), |prior| prior.check(kind, d))
@@ -201,6 +217,10 @@ impl MStepRule {
 ///
 /// `reg_covar` is added to the diagonals of covariances that are not fixed, before the floor applies.
 ///
+/// **Factors**: instead of the matrix `S` of a component, the table's for full, the covariance is the `Λ Λᵀ + diag(ψ)` for
+/// which `−ln det Σ − tr(Σ⁻¹ S)` is largest, or a step of the way there from `previous`: never lower than before. Each `ψ` is
+/// at least `reg_covar`, floor and rescue, which are not added; the maximum under these bounds.
+///
 /// **Dropped components**: see [`Starved`]. Their rows are divided among the others at the next E-step; those of a tied
 /// covariance stay in it. The result has fewer components than `statistics`.
 ///
@@ -209,7 +229,8 @@ impl MStepRule {
 /// mixture. With [`MStepRule::rescue`] no finite statistics give an error, as long as variances stay within the range of
 /// `f64`.
 ///
-/// Cost: that of [`m_step()`]; `O(d³)` for each matrix that a floor or a rescue changes.
+/// Cost: that of [`m_step()`]; `O(d³)` for each matrix that a floor or a rescue changes; up to 8 eigendecompositions of
+/// `(d, d)` for each covariance of factors.
 ///
 /// ```
 /// use gmm_model::{CovarianceType, Covariances, MStepRule, Mixture, m_step_with, reference};

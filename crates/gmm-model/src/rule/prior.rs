@@ -3,8 +3,8 @@
 use ndarray::{Array1, Array2, ArrayView1, ArrayView2};
 
 use crate::bayes::ln_gamma_multivariate;
+use crate::error::expect_shape;
 use crate::m_step::counts_as_noise;
-use crate::mixture::expect_shape;
 use crate::{Cholesky, CovarianceType, Factors, Mixture, ModelError};
 
 /// The scale of the prior of a covariance, which has the shape of the covariance's kind.

@@ -4,8 +4,9 @@ use ndarray::{Array1, Array2, Array3, ArrayView2, Axis, aview1};
 
 use super::scatter::Means;
 use super::{MStepRule, PriorScale, floor};
+use crate::factor_analysis::Analyser;
 use crate::m_step::{counts_as_noise, empties, refuse_noise, refuse_underflow, rounding_share};
-use crate::{Cholesky, CovarianceType, Covariances, MStep, Mixture, ModelError, Statistics};
+use crate::{Cholesky, CovarianceType, Covariances, FactorLoadings, MStep, Mixture, ModelError, Statistics};
 
 pub(super) fn run(
     rule: &MStepRule,
@@ -39,8 +40,27 @@ pub(super) fn run(
         *slot = Some(block);
     }
     let blocks: Vec<Array2<f64>> = each.into_iter().map(|block| block.expect("all are set")).collect();
-    let covariances = assembled(kind, &groups, &blocks, k, d);
-    let mixture = Mixture::new(weights, means.means.clone(), covariances)?;
+    let mixture = match rule.factors {
+        Some(h) => {
+            let least = update.least_uniquenesses();
+            let loadings = previous.and_then(Mixture::loadings).filter(|found| found.n_factors() == h);
+            let analysers: Vec<Analyser> = groups
+                .iter()
+                .zip(&blocks)
+                .zip(&kept)
+                .map(|((group, block), &kept)| {
+                    let before = loadings.map(|all| Analyser::of_component(all, group[0]));
+                    match before {
+                        Some(before) if kept => before,
+                        before => Analyser::of(block.view(), h, least.view(), before.as_ref()),
+                    }
+                })
+                .collect();
+            let loadings = FactorLoadings::of_each(of_components(&groups, &analysers, k));
+            Mixture::of_loadings(weights, means.means.clone(), loadings)?
+        }
+        None => Mixture::new(weights, means.means.clone(), assembled(kind, &groups, &blocks, k, d))?,
+    };
     let mut skipped = vec![false; k];
     groups.iter().zip(&kept).for_each(|(group, &kept)| group.iter().for_each(|&c| skipped[c] = kept));
     refuse_underflow(mixture.covariances(), &skipped)?;
@@ -146,9 +166,19 @@ impl Update<'_> {
         total / (rows + prior.divisor(group.len(), self.d))
     }
 
-    /// Adds `reg_covar` and applies floor and rescue.
+    /// The smallest uniquenesses of factors, `(d,)`.
+    fn least_uniquenesses(&self) -> Array1<f64> {
+        let MStepRule { floor, rescue, .. } = self.rule;
+        let of = |bound: &Option<Array1<f64>>, j: usize| bound.as_ref().map_or(0.0, |bound| bound[j]);
+        Array1::from_shape_fn(self.d, |j| self.reg_covar.max(of(floor, j)).max(of(rescue, j)))
+    }
+
+    /// Adds `reg_covar` and applies floor and rescue; to factors they apply later, as bounds of the uniquenesses.
     fn bounded(&self, mut a: Array2<f64>, n_rows: u64) -> Array2<f64> {
-        let MStepRule { floor, rescue, prior, .. } = self.rule;
+        let MStepRule { floor, rescue, prior, factors, .. } = self.rule;
+        if factors.is_some() {
+            return a;
+        }
         match self.means.statistics.kind {
             CovarianceType::Full | CovarianceType::Tied => {
                 a.diag_mut().mapv_inplace(|v| v + self.reg_covar);
@@ -228,16 +258,21 @@ fn pooled(each: &[Option<Array2<f64>>], groups: &[Vec<usize>], statistics: &Stat
     sum.map_or_else(|| Array2::zeros((1, 1)), |sum| if total > 0.0 { sum / total } else { sum })
 }
 
-fn assembled(kind: CovarianceType, groups: &[Vec<usize>], blocks: &[Array2<f64>], k: usize, d: usize) -> Covariances {
+/// For each of the `k` components the item of its group.
+fn of_components<'a, T>(groups: &[Vec<usize>], items: &'a [T], k: usize) -> Vec<&'a T> {
     let of = |c: usize| groups.iter().position(|group| group.contains(&c)).expect("every component has a group");
-    let blocks = (0..k).map(|c| &blocks[of(c)]);
+    (0..k).map(|c| &items[of(c)]).collect()
+}
+
+fn assembled(kind: CovarianceType, groups: &[Vec<usize>], blocks: &[Array2<f64>], k: usize, d: usize) -> Covariances {
+    let mut blocks = of_components(groups, blocks, k).into_iter();
     match kind {
         CovarianceType::Full => {
             let mut all = Array3::zeros((k, d, d));
             all.outer_iter_mut().zip(blocks).for_each(|(mut slot, block)| slot.assign(block));
             Covariances::Full(all)
         }
-        CovarianceType::Tied => Covariances::Tied(blocks.take(1).next().expect("k is not 0").clone()),
+        CovarianceType::Tied => Covariances::Tied(blocks.next().expect("k is not 0").clone()),
         CovarianceType::Diag => {
             let mut all = Array2::zeros((k, d));
             all.outer_iter_mut().zip(blocks).for_each(|(mut slot, block)| slot.assign(&block.row(0)));

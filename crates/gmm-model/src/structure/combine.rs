@@ -159,9 +159,9 @@ impl Combining {
     /// [`ModelError::Shape`] if there is not one column per component, or not one weight per row.
     pub fn add(&mut self, responsibilities: ArrayView2<'_, f64>, weights: Option<&[f64]>) -> Result<(), ModelError> {
         let (m, k) = responsibilities.dim();
-        crate::mixture::expect_shape("responsibilities", &[m, k], &[m, self.clusters.len()])?;
+        crate::error::expect_shape("responsibilities", &[m, k], &[m, self.clusters.len()])?;
         if let Some(weights) = weights {
-            crate::mixture::expect_shape("row weights", &[weights.len()], &[m])?;
+            crate::error::expect_shape("row weights", &[weights.len()], &[m])?;
         }
         let count = self.tree.n_clusters();
         let (mut t, mut logs) = (vec![0.0; count], vec![0.0; count]);

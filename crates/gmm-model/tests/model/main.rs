@@ -8,6 +8,7 @@ mod closed_forms;
 mod conditional;
 mod deconvolution;
 mod draws;
+mod factors;
 mod golden;
 mod labelled;
 mod marginal;
