@@ -7,6 +7,8 @@ use gmm_host::{
     bootstrap, choose, labels_icl, select,
 };
 
+use gmm_model::CovarianceModel;
+
 use super::*;
 
 fn table(name: &str) -> Dataset {
