@@ -108,3 +108,23 @@ fn a_selection_says_what_each_start_reached() {
     assert!(candidate["icl_labels"].as_f64().unwrap() >= candidate["bic"].as_f64().unwrap());
     assert!(candidate["icl_labels"].as_f64().unwrap() <= candidate["icl"].as_f64().unwrap());
 }
+
+#[test]
+fn replicates_are_fits_under_the_rule_of_the_model() {
+    let folder = Folder::new();
+    let input = data("old_faithful.csv");
+    let spread = |options: &str| {
+        let line = format!("bootstrap m.json {input} --replicates 10 --device cpu {options}");
+        folder.gmm(&line)
+    };
+    folder.gmm(&format!("fit {input} -k 2 --covariance diag --floor 2 -o m.json")).ok();
+    spread("").failed(2, &["covariance floor 2", "plain EM"]);
+    spread("--floor 3").failed(2, &["covariance floor 2", "covariance floor 3"]);
+    let found = spread("--floor 2 --json").ok().json();
+    assert_eq!(gmm_tests::numbers(&found["covariances"]["lower"])[0], 2.0, "{found}");
+    folder.gmm(&format!("fit {input} -k 2 --recorded eruptions=0..9 -o m.json")).ok();
+    spread("").failed(2, &["rows truncated"]);
+    // Factors are those of the model.
+    folder.gmm(&format!("fit {} -k 1 --covariance factors:1 -o m.json", data("iris.csv"))).ok();
+    folder.gmm(&format!("bootstrap m.json {} --replicates 10 --device cpu", data("iris.csv"))).ok();
+}

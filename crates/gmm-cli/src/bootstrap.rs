@@ -12,13 +12,15 @@ use serde_json::{Value, json};
 
 use crate::args::{self, EngineArgs};
 use crate::exit::Failure;
+use crate::fit::rule::ObjectiveArgs;
 use crate::output::{self, Console};
 use crate::table_args::InputArgs;
 use crate::{input, interrupt, render};
 
 const EXAMPLES: &str = "\
 Fits the model anew to resampled rows, each time from its own parameters, and prints for every parameter its value, \
-standard error and interval. INPUT are the rows that the model was fitted to.
+standard error and interval. INPUT are the rows that the model was fitted to. A prior or floor of its fit is given again. \
+A model that was fitted in another way (noise, limits, measurement errors, labels, fixed parts) is refused.
 
 Examples:
   gmm bootstrap model.json data.csv
@@ -53,6 +55,8 @@ pub(crate) struct BootstrapArgs {
     /// Value added to the diagonal of the covariances [default: that of the model, or 1e-6]
     #[arg(long, value_name = "R", allow_hyphen_values = true)]
     reg_covar: Option<f64>,
+    #[command(flatten)]
+    objective: ObjectiveArgs,
     /// Random seed
     #[arg(long, value_name = "SEED", default_value_t = 0, value_parser = args::seed, allow_negative_numbers = true)]
     seed: u64,
@@ -91,6 +95,7 @@ pub(crate) fn run(args: &BootstrapArgs, console: &Console) -> anyhow::Result<()>
     input::refuse_noise(&model, &args.model)?;
     let reg_covar = args.reg_covar.or(model.fit.as_ref().map(|fit| fit.reg_covar)).filter(|r| !r.is_nan());
     let options = FitOptions {
+        rule: args.objective.rule(),
         tol: args.tol,
         max_iter: args.max_iter,
         reg_covar: reg_covar.unwrap_or(1e-6),
@@ -98,7 +103,12 @@ pub(crate) fn run(args: &BootstrapArgs, console: &Console) -> anyhow::Result<()>
         ..FitOptions::new(model.mixture.n_components())
     };
     options.validate()?;
-    let how = BootstrapOptions { replicates: args.replicates, resampling: args.resampling, seed: args.seed };
+    let how = BootstrapOptions {
+        replicates: args.replicates,
+        resampling: args.resampling,
+        seed: args.seed,
+        rules: model.fit.as_ref().map(|fit| fit.rules.clone()),
+    };
     let held = interrupt::hold();
     let mut done = 0;
     let found = bootstrap(opened.engine.as_ref(), &model.mixture, &data, &options, &how, &mut |replicates| {

@@ -42,7 +42,7 @@ impl FromStr for Resampling {
 }
 
 /// Options of [`bootstrap`].
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BootstrapOptions {
     /// Number of replicates, at least 2.
     pub replicates: usize,
@@ -50,6 +50,9 @@ pub struct BootstrapOptions {
     pub resampling: Resampling,
     /// Seed of the draws.
     pub seed: u64,
+    /// What the fit of the mixture did beyond maximum likelihood ([`FitSummary::rules`](gmm_model::FitSummary::rules)), if
+    /// that is known. Fits that do something else would be replicates of another estimate: an error.
+    pub rules: Option<Vec<String>>,
 }
 
 /// The mixtures fitted to the replicates.
@@ -97,7 +100,7 @@ pub struct Spreads {
 /// Cost: a fit per replicate, and memory for as many mixtures.
 ///
 /// # Errors
-/// [`Error::Option`] for fewer than 2 replicates; [`Error::Features`] if data and mixture differ in the number of
+/// [`Error::Option`] for fewer than 2 replicates, noise or dropping of components, or other rules than those recorded; [`Error::Features`] if data and mixture differ in the number of
 /// columns; [`Error::Interrupted`] if the observer breaks; any error of the device. A numerical failure replaces a
 /// replicate by another; its error is returned if there are more failures than ten times `replicates`.
 ///
@@ -111,7 +114,7 @@ pub struct Spreads {
 /// let data = Dataset::new(array![[0.0], [0.2], [0.1], [5.0], [5.2], [5.1]])?;
 /// let (engine, options) = (CpuEngine::new(1)?, FitOptions::new(1));
 /// let fitted = fit(&engine, &data, &options)?.mixture;
-/// let how = BootstrapOptions { replicates: 100, resampling: Resampling::Weighted, seed: 0 };
+/// let how = BootstrapOptions { replicates: 100, resampling: Resampling::Weighted, seed: 0, rules: None };
 /// let found = bootstrap(&engine, &fitted, &data, &options, &how, &mut |_| ControlFlow::Continue(()))?;
 /// let error = found.spreads(0.95).means.standard_error[0];
 /// assert!(error > 0.5 && error < 1.5, "{error}");
@@ -129,6 +132,10 @@ pub fn bootstrap(
     if how.replicates < 2 {
         let must = "at least 2".to_owned();
         return Err(Error::Option { option: "replicates", value: how.replicates.to_string(), must });
+    }
+    if options.rule.starved.is_some() {
+        let must = "left out for the bootstrap, whose components must stay".to_owned();
+        return Err(Error::Option { option: "dropping of starved components", value: "on".to_owned(), must });
     }
     crate::engine::check_features(data.n_features(), fitted.n_features())?;
     let options = FitOptions {
@@ -153,6 +160,9 @@ pub fn bootstrap(
         let rows = rows.cheap_clone().unwrap_or_else(|| rows.clone());
         match fit(engine, &Dataset::new(rows)?.with_weights(weights)?, &options) {
             Ok(found) => {
+                if let Some(rules) = how.rules.as_ref().filter(|rules| **rules != found.summary.rules) {
+                    return Err(other_rules(rules, &found.summary.rules));
+                }
                 out.not_converged += usize::from(!found.summary.converged);
                 out.replicates.push(found.mixture);
             }
@@ -174,6 +184,13 @@ pub fn bootstrap(
         }
     }
     Ok(out)
+}
+
+/// The error of fits that do not do what the fit of the mixture did.
+fn other_rules(recorded: &[String], own: &[String]) -> Error {
+    let list = |rules: &[String]| if rules.is_empty() { "plain EM".to_owned() } else { rules.join("; ") };
+    let must = format!("what the fits of the bootstrap do ({}): give it the same options", list(own));
+    Error::Option { option: "rule of the model's fit", value: list(recorded), must }
 }
 
 /// The row weights of one replicate, `(n,)`.

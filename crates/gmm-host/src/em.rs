@@ -168,8 +168,32 @@ impl EmRun {
         }
     }
 
+    /// Whether the last iteration was one of a converged run.
+    pub(crate) fn is_converged(&self, tol: f64, rule: &Rule) -> bool {
+        let change = if rule.has_unrecorded { self.distance_to_limit() } else { self.last_change().abs() };
+        change < tol && !self.has_dropped_lately()
+    }
+
+    /// How far the mean log-likelihood was from its limit before the last iteration, if its changes go on to shrink as the last
+    /// two did; infinite before the third, or if they grow. Changes of slow EM are far smaller than what is left to gain.
+    ///
+    /// Source: Böhning et al. 1994, "The distribution of the likelihood ratio for mixtures of densities from the
+    /// one-parameter exponential family", section 5 (Aitken's acceleration).
+    fn distance_to_limit(&self) -> f64 {
+        let [.., first, before, last] = self.trace[..] else { return f64::INFINITY };
+        let (change, rate) = (last - before, (last - before) / (before - first));
+        // A change of 0 is the limit itself.
+        if change == 0.0 {
+            0.0
+        } else if rate < 1.0 {
+            (change / (1.0 - rate)).abs()
+        } else {
+            f64::INFINITY
+        }
+    }
+
     /// Whether the last iteration or the one before dropped components: the last change is then not that of EM.
-    pub(crate) fn has_dropped_lately(&self) -> bool {
+    fn has_dropped_lately(&self) -> bool {
         self.drops.last().is_some_and(|&at| at + 1 >= self.iterations)
     }
 
@@ -277,7 +301,7 @@ pub(crate) fn go_on(
         if !step.dropped.is_empty() {
             run.drops.push(iteration);
         }
-        run.converged = run.last_change().abs() < options.tol && !run.has_dropped_lately();
+        run.converged = run.is_converged(options.tol, rule);
         see(&mut run, iteration - 1)?;
     }
     Ok(run)

@@ -156,6 +156,7 @@ fn fit_data(
     let mut rule =
         rule::of_data(&options.rule, rows.as_mut(), &sample, &at, (kind, k, precision), (labelled, is_known))?;
     rule.noise = noise::of_data(options, whole, present, data)?;
+    rule.has_unrecorded = data.limits().is_some_and(|limits| limits.truncation().is_some());
     rule.truncated = options.rule.truncated.map(|truncated| Search::new(truncated.components, options.seed));
     let start = Start { data, shift: &at, kind, k, reg_covar, init_rows, rule: &rule };
     let mut starts = Vec::new();

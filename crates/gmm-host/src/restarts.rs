@@ -41,7 +41,7 @@ impl FitState {
     ///
     /// # Errors
     /// [`Error::Option`] with the first option that the state contradicts.
-    fn adapted(mut self, options: &FitOptions, d: usize, restarts: usize) -> Result<Self, Error> {
+    fn adapted(mut self, options: &FitOptions, rule: &Rule, d: usize, restarts: usize) -> Result<Self, Error> {
         let refuse = |option, value: &dyn ToString, must: String| {
             Err(Error::Option { option, value: value.to_string(), must: format!("{must}, as in the state to resume") })
         };
@@ -68,7 +68,7 @@ impl FitState {
             return refuse("n_init", &options.n_init, format!("at least {}", self.begun));
         }
         for Restart { run, .. } in self.running.iter_mut().chain(&mut self.best) {
-            run.converged = run.last_change().abs() < tol && !run.has_dropped_lately();
+            run.converged = run.is_converged(tol, rule);
             run.finished = false;
         }
         if self.running.is_none() {
@@ -95,7 +95,7 @@ pub(crate) fn run_all(
     let em = em_options(options, precision);
     let fixed = options.init.is_deterministic(rows.dim().0, options.n_components, options.init_rows);
     let restarts = if fixed { 1 } else { options.n_init };
-    let FitState { mut begun, mut running, best } = from.adapted(options, rows.dim().1, restarts)?;
+    let FitState { mut begun, mut running, best } = from.adapted(options, start.rule, rows.dim().1, restarts)?;
     let mut ended = Ended::default();
     if let Some(best) = best {
         ended.best = Some((score(rows, &best.run, start.rule, restarts)?, best));

@@ -12,33 +12,37 @@ use pyo3::types::PyDict;
 
 use crate::engines;
 use crate::errors::raise;
+use crate::fit::attributes;
 use crate::options::{Execution, Fitting, word};
-use crate::parameters::Parameters;
+
 use crate::rows::Rows;
 use crate::stoppable::stoppable;
 use crate::supervise::{Progress, supervise};
 
-/// Fits the mixture of `parameters` anew to `replicates` resamples of `rows`.
+/// Fits the mixture of `parameters`, perhaps with factors, anew to `replicates` resamples of `rows`; `rules` are those of the
+/// record of its fit, if there is one.
 ///
 /// The returned dictionary has `weights`, `means` and `covariances`, each a flat array of all replicates, one after the
 /// other, and the numbers `failed` and `not_converged`. `follow(done, replicates)` is called after each replicate.
 #[pyfunction]
-#[pyo3(signature = (rows, options, place, parameters, replicates, resampling, weights=None, follow=None))]
+#[pyo3(signature = (rows, options, place, parameters, replicates, resampling, rules=None, weights=None, follow=None))]
 #[expect(clippy::too_many_arguments, reason = "each is an argument in Python")]
 pub(crate) fn bootstrap<'py>(
     py: Python<'py>,
     rows: &Bound<'py, PyAny>,
     options: Fitting,
     place: Execution,
-    parameters: Parameters,
+    parameters: &Bound<'py, PyAny>,
     replicates: usize,
     resampling: &Bound<'py, PyAny>,
+    rules: Option<Vec<String>>,
     weights: Option<PyReadonlyArray1<'py, f64>>,
     follow: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let how = BootstrapOptions { replicates, resampling: word::<Resampling>(resampling)?, seed: options.options.seed };
+    let (resampling, seed) = (word::<Resampling>(resampling)?, options.options.seed);
+    let how = BootstrapOptions { replicates, resampling, seed, rules };
     let options = FitOptions { precision: place.precision, fast: place.fast, ..options.options };
-    let mixture = parameters.mixture().map_err(|error| raise(py, error))?;
+    let mixture = attributes(parameters)?;
     let rows = Rows::new(rows, weights)?;
     let (shape, precision, is_on_gpu) = (rows.dim(), rows.precision(), rows.is_on_gpu());
     let (unchecked, owner) = rows.split();

@@ -96,13 +96,26 @@ pub(crate) fn start(init: &Bound<'_, PyAny>, kind: CovarianceType) -> PyResult<I
     if init.is_instance_of::<PyString>() {
         return word(init);
     }
-    let mixture = if init.len()? == 4 {
-        init.extract::<parameters::Parameters>()?.mixture()
+    let mixture = if init.len()? >= 4 {
+        attributes(init)?
     } else {
         let (weights, means, covariances) = init.extract::<(Array<'_>, Array<'_>, Array<'_>)>()?;
-        given::mixture(kind, weights.as_array(), means.as_array(), covariances.as_array())
+        let mixture = given::mixture(kind, weights.as_array(), means.as_array(), covariances.as_array());
+        mixture.map_err(|error| raise(init.py(), error))?
     };
-    Ok(Init::Given(Box::new(mixture.map_err(|error| raise(init.py(), error))?)))
+    Ok(Init::Given(Box::new(mixture)))
+}
+
+/// The mixture of an estimator's attributes: [`Parameters`](parameters::Parameters), and perhaps [`Factors`](given::Factors).
+pub(crate) fn attributes(from: &Bound<'_, PyAny>) -> PyResult<Mixture> {
+    let from = from.cast::<PyTuple>()?;
+    let plain = from.get_slice(0, 4).extract::<parameters::Parameters>()?.mixture();
+    let factors = (from.len() > 4).then(|| from.get_slice(4, from.len()).extract::<given::Factors>()).transpose()?;
+    let mixture = match &factors {
+        Some(factors) => plain.and_then(|plain| factors.of(&plain)),
+        None => plain,
+    };
+    mixture.map_err(|error| raise(from.py(), error))
 }
 
 pub(crate) fn as_dict<'py>(py: Python<'py>, fit: Fit) -> PyResult<Bound<'py, PyDict>> {
@@ -153,10 +166,13 @@ pub(crate) fn moments<'py>(py: Python<'py>, mixture: &Mixture) -> PyResult<Bound
     Ok(out)
 }
 
-/// As [`moments`], with the factors of the precisions.
+/// As [`moments`], with the factors of the precisions, and loadings and uniquenesses, or None.
 pub(crate) fn arrays<'py>(py: Python<'py>, mixture: &Mixture) -> PyResult<Bound<'py, PyDict>> {
     let out = moments(py, mixture)?;
     out.set_item("precision_factors", parameters::array(py, parameters::precision_factors(mixture)))?;
+    let factors = mixture.loadings();
+    out.set_item("loadings", factors.map(|factors| parameters::to_numpy(py, factors.loadings.view())))?;
+    out.set_item("uniquenesses", factors.map(|factors| parameters::to_numpy(py, factors.uniquenesses.view())))?;
     Ok(out)
 }
 

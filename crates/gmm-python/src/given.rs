@@ -1,18 +1,51 @@
 //! Mixtures given as arrays of weights, means and covariances: one mixture, or a batch along the first axis.
 
-use gmm_model::{CovarianceType, Covariances, Mixture, ModelError};
+use gmm_model::{CovarianceType, Covariances, FactorLoadings, Mixture, ModelError};
 use ndarray::{ArrayD, ArrayViewD, Axis, Dimension, Ix1, Ix2, Ix3};
 use numpy::PyReadonlyArrayDyn;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 use crate::options::word;
 
-/// `(covariance_type, weights, means, covariances)`, float64, unchecked.
+/// `(loadings, uniquenesses)` of a mixture of factor analysers, float64, unchecked.
+pub(crate) struct Factors {
+    loadings: ArrayD<f64>,
+    uniquenesses: ArrayD<f64>,
+}
+
+impl<'py> FromPyObject<'_, 'py> for Factors {
+    type Error = PyErr;
+
+    fn extract(from: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        type Array<'py> = PyReadonlyArrayDyn<'py, f64>;
+        let (loadings, uniquenesses) = from.extract::<(Array<'py>, Array<'py>)>()?;
+        Ok(Self { loadings: owned(&loadings), uniquenesses: owned(&uniquenesses) })
+    }
+}
+
+impl Factors {
+    /// The mixture with weights and means of `m`, and covariances of these factors.
+    ///
+    /// # Errors
+    /// [`ModelError`], as for [`Mixture::of_loadings`].
+    pub(crate) fn of(&self, m: &Mixture) -> Result<Mixture, ModelError> {
+        let Self { loadings, uniquenesses } = self;
+        let loadings = FactorLoadings {
+            loadings: shaped::<Ix3>("loadings", loadings.clone())?,
+            uniquenesses: shaped::<Ix2>("uniquenesses", uniquenesses.clone())?,
+        };
+        Mixture::of_loadings(m.weights().to_owned(), m.means().to_owned(), loadings)
+    }
+}
+
+/// `(covariance_type, weights, means, covariances)`, float64, unchecked; perhaps with [`Factors`].
 pub(crate) struct Given {
     pub(crate) kind: CovarianceType,
     weights: ArrayD<f64>,
     means: ArrayD<f64>,
     covariances: ArrayD<f64>,
+    factors: Option<Factors>,
 }
 
 impl<'py> FromPyObject<'_, 'py> for Given {
@@ -20,13 +53,16 @@ impl<'py> FromPyObject<'_, 'py> for Given {
 
     fn extract(from: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         type Array<'py> = PyReadonlyArrayDyn<'py, f64>;
+        let from = from.cast::<PyTuple>()?;
         let (kind, weights, means, covariances): (Bound<'py, PyAny>, Array<'py>, Array<'py>, Array<'py>) =
-            from.extract()?;
+            from.get_slice(0, 4).extract()?;
+        let factors = (from.len() > 4).then(|| from.get_slice(4, from.len()).extract()).transpose()?;
         Ok(Self {
             kind: word(&kind)?,
             weights: owned(&weights),
             means: owned(&means),
             covariances: owned(&covariances),
+            factors,
         })
     }
 }
@@ -42,7 +78,11 @@ impl Given {
     /// # Errors
     /// [`ModelError`], as for [`Mixture::new`].
     pub(crate) fn mixture(&self) -> Result<Mixture, ModelError> {
-        mixture(self.kind, self.weights.view(), self.means.view(), self.covariances.view())
+        let plain = mixture(self.kind, self.weights.view(), self.means.view(), self.covariances.view())?;
+        match &self.factors {
+            Some(factors) => factors.of(&plain),
+            None => Ok(plain),
+        }
     }
 }
 
@@ -82,7 +122,7 @@ impl GivenSets {
     /// # Errors
     /// [`ModelError`], as for [`Mixture::new`].
     pub(crate) fn mixture(&self, index: usize) -> Result<Mixture, ModelError> {
-        let Given { kind, weights, means, covariances } = &self.0;
+        let Given { kind, weights, means, covariances, .. } = &self.0;
         let [weights, means, covariances] = [weights, means, covariances].map(|a| a.index_axis(Axis(0), index));
         mixture(*kind, weights, means, covariances)
     }

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import gmm_rs
 from gmm_rs import bootstrap, select
 from gmm_rs.datasets import make_gmm
 from gmm_rs.exceptions import ParameterError
@@ -36,6 +37,25 @@ def test_the_standard_error_of_one_mean_is_that_of_theory(rows):
     want = np.sqrt(model.covariances_[0] / len(rows))
     # Four times 1/sqrt(2 * 400).
     np.testing.assert_allclose(found.means_spread.standard_error[0], want, rtol=0.15)
+
+
+def test_replicates_are_fits_of_the_same_kind_as_the_model(rows, tmp_path):
+    for rule, holds in [
+        ({"floor": 4.0}, lambda found: (np.linalg.eigvalsh(found.covariances) >= 4.0 - 1e-9).all()),
+        ({"prior": "conjugate"}, lambda found: True),
+        ({"shared_covariances": "all"}, lambda found: (found.covariances[:, :1] == found.covariances).all()),
+    ]:
+        model = fitted(rows, **rule)
+        found = bootstrap(model, rows, replicates=10, random_state=0)
+        assert holds(found)
+        path = gmm_rs.save(model, tmp_path / "m.json")
+        # A file has the rule as text only.
+        with pytest.raises(ValueError, match="rule of the model's fit"):
+            bootstrap(gmm_rs.load(path), rows, replicates=10)
+    with pytest.raises(ValueError, match="rule of the model's fit"):
+        bootstrap(fitted(rows).fit(rows, noise=np.full(rows.shape, 0.1)), rows, replicates=10)
+    with pytest.raises(ValueError, match="starved"):
+        bootstrap(fitted(rows, drop_starved=1), rows, replicates=10)
 
 
 def test_invalid_arguments_are_refused(rows):

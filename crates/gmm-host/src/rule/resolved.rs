@@ -25,6 +25,9 @@ pub(crate) struct Rule {
     pub(crate) noise: Option<NoiseRule>,
     /// Truncated EM: the search with which a run begins.
     pub(crate) truncated: Option<Search>,
+    /// Whether the rows are those of a larger number that fell into a range. EM is slow then, so that its convergence is judged
+    /// by what it has left to gain.
+    pub(crate) has_unrecorded: bool,
     /// Variational Bayes, in place of the M-step.
     pub(crate) bayes: Option<Bayes>,
 }
@@ -223,7 +226,7 @@ pub(crate) fn of_data(
         data.bound(&mut m_step, options, rescue, (kind, k, precision));
     }
     m_step.check(kind, k, at.len())?;
-    Ok(Rule { m_step, labelled, is_known, noise: None, truncated: None, bayes })
+    Ok(Rule { m_step, labelled, is_known, noise: None, truncated: None, has_unrecorded: false, bayes })
 }
 
 /// The rule for an M-step from the statistics of all rows, whose moments they contain. For spherical covariances the

@@ -262,3 +262,24 @@ fn limits_without_a_number_between_them_are_refused() {
     assert!(matches!(rows.clone().with_truncation(vec![1.0], vec![1.0]), Err(DataError::Truncation { .. })));
     assert!(matches!(rows.with_truncation(vec![0.0; 2], vec![9.0; 2]), Err(DataError::Truncation { .. })));
 }
+
+#[test]
+fn a_fit_of_truncated_rows_ends_near_its_maximum() {
+    // Half of a normal distribution: EM gains little in each of many steps.
+    for (limit, seed) in [(0.0, 1), (0.5, 2), (-0.5, 3)] {
+        let kept: Vec<f64> = normals(8000, 1, seed).into_iter().filter(|v| *v >= limit).collect();
+        let rows = Array2::from_shape_vec((kept.len(), 1), kept).unwrap();
+        let data = Dataset::new(rows).unwrap().with_truncation(vec![limit], vec![INF]).unwrap();
+        let with = |tol, max_iter| {
+            let options = FitOptions { tol, max_iter, reg_covar: 0.0, ..FitOptions::new(1) };
+            fit(&cpu(), &data, &options).unwrap().summary
+        };
+        let best = with(1e-13, 100_000).mean_log_likelihood;
+        for tol in [1e-3, 1e-4, 1e-5] {
+            let found = with(tol, 5000);
+            assert!(found.converged);
+            // The estimate of what is left is right within a factor of a few.
+            assert!(best - found.mean_log_likelihood < 3.0 * tol, "{limit} {tol}: {best} {found:?}");
+        }
+    }
+}

@@ -160,7 +160,7 @@ fn diabetes(resampling: Resampling, replicates: usize) -> Bootstrap {
     let mut order = [0, 1, 2];
     order.sort_by(|&a, &b| found.means()[[a, 0]].total_cmp(&found.means()[[b, 0]]));
     let found = found.permuted(&order).unwrap();
-    let how = BootstrapOptions { replicates, resampling, seed: 5 };
+    let how = BootstrapOptions { replicates, resampling, seed: 5, rules: None };
     bootstrap(&cpu(), &found, &data, &options(3, CovarianceType::Full), &how, &mut go_on).unwrap()
 }
 
@@ -203,7 +203,7 @@ fn whole_weights_are_resampled_as_repeated_rows() {
     let weights: Vec<f64> = (0..40).map(|i| (i % 5) as f64).collect();
     let data = Dataset::new(rows).unwrap().with_weights(weights).unwrap();
     let one = fitted(&data, 1, CovarianceType::Diag).mixture;
-    let how = BootstrapOptions { replicates: 800, resampling: Resampling::Nonparametric, seed: 1 };
+    let how = BootstrapOptions { replicates: 800, resampling: Resampling::Nonparametric, seed: 1, rules: None };
     let found = bootstrap(&cpu(), &one, &data, &options(1, CovarianceType::Diag), &how, &mut go_on).unwrap();
     let want = (one.covariances().matrix(0, 1)[[0, 0]] / 80.0).sqrt();
     let error = found.spreads(0.9).means.standard_error[0];

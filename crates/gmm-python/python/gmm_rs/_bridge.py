@@ -40,6 +40,9 @@ _ILL_DEFINED = (
 # The attributes that are arrays.
 _ARRAYS = ("weights_", "means_", "covariances_", "precisions_cholesky_", "precisions_")
 
+# Those of a mixture of factor analysers.
+_FACTORS = ("loadings_", "uniquenesses_")
+
 # Stack levels from `_warn` to the user's program: `fit` here, `_fit`, the public method, and scikit-learn's wrapper.
 _CALLER = 6
 
@@ -210,7 +213,7 @@ class _Run:
     def go_on(self):
         """Continue the last fit; the first iteration is checked for convergence against the last fit's lower bound."""
         model = self.model
-        start = parameters(model)
+        start = (*parameters(model), *factors(model))
         noise = _rules.noise_of(model)
         if noise is not None and self.rule["noise"] is not None:
             self.rule = {**self.rule, "noise": _rules.given_noise(noise)}
@@ -323,6 +326,19 @@ def set_parameters(model, found, dtype):
     arrays = (found["weights"], found["means"], found["covariances"], factors, precisions)
     for name, array in zip(_ARRAYS, arrays):
         setattr(model, name, array.astype(dtype, copy=False))
+    for name in _FACTORS:
+        array = found.get(name.rstrip("_"))
+        if array is None:
+            model.__dict__.pop(name, None)
+        else:
+            setattr(model, name, array.astype(dtype, copy=False))
+
+
+def factors(model):
+    """Loadings and uniquenesses in float64, if the mixture has factors; else nothing."""
+    if not hasattr(model, "loadings_"):
+        return ()
+    return tuple(np.ascontiguousarray(to_host(getattr(model, name)), dtype=np.float64) for name in _FACTORS)
 
 
 def forget(model):
@@ -432,7 +448,12 @@ def rows_and_log_likelihood(model, X):
 def n_parameters(model):
     """The number of free parameters of the mixture."""
     k, d = model.means_.shape
-    free = {"full": k * d * (d + 1) // 2, "tied": d * (d + 1) // 2, "diag": k * d, "spherical": k}
+    full = d * (d + 1) // 2
+    if hasattr(model, "loadings_"):
+        # Uniquenesses, and loadings less the rotations of the factors.
+        h = model.loadings_.shape[-1]
+        full = min(full, d + d * h - h * (h - 1) // 2)
+    free = {"full": k * full, "tied": full, "diag": k * d, "spherical": k}
     # As mclust counts: the weight of the noise, and its volume.
     noise = 2 if hasattr(model, "noise_weight_") else 0
     return free[model.covariance_type] + k * d + k - 1 + noise

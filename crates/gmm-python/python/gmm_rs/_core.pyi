@@ -227,9 +227,10 @@ def bootstrap(
     rows: _Rows | DeviceArray,
     options: _Options,
     place: _Place,
-    parameters: _Attributes,
+    parameters: tuple[Any, ...],
     replicates: int,
     resampling: str,
+    rules: list[str] | None = None,
     weights: _Float | None = None,
     follow: Callable[[int, int], Any] | None = None,
 ) -> dict[str, Any]: ...

@@ -32,3 +32,9 @@ def record_of(model):
     # A warm start may have converged against the previous fit, which the record of the last call does not show.
     record["converged"] = bool(model.converged_)
     return json.dumps(record)
+
+
+def rules_of(model):
+    """What an estimator's fit did beyond maximum likelihood, a line each; None if that is not known."""
+    text = getattr(model, "_fit_record", None)
+    return None if text is None else json.loads(text).get("rules", [])

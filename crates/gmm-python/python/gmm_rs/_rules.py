@@ -23,6 +23,7 @@ DEFAULTS = {
     "noise": None,
     "noise_volume": None,
     "truncated": None,
+    "factors": None,
 }
 
 # For a fixed part, the parameter that must give it.
@@ -52,6 +53,7 @@ def rule(model, labels=None, n=None, d=None):
         "shared": _groups(of["shared_covariances"], k),
         "noise": _noise(of["noise"], of["noise_volume"], n),
         "truncated": of["truncated"],
+        "factors": of["factors"],
     }
 
 

@@ -144,6 +144,9 @@ class GaussianMixture(mixture.GaussianMixture):
     truncated : None, default=None
         As for `prior`.
 
+    factors : None, default=None
+        As for `prior`.
+
     Attributes
     ----------
     weights_ : ndarray of shape (k,)

@@ -61,6 +61,8 @@ def load(path, **parameters):
     known = {name: kept[name] for name in ("tol", "reg_covar") if kept.get(name) is not None}
     k, d = found["means"].shape
     given = {"n_components": k, "covariance_type": found["covariance_type"]}
+    if found["loadings"] is not None:
+        given["factors"] = found["loadings"].shape[-1]
     is_bayesian = found["posterior"] is not None
     if is_bayesian:
         known, given = _bayes.parameters(found, known), {**given, **_bayes.family(found)}
@@ -261,7 +263,7 @@ def _given(model):
     # In float32 both are rounded, so they cannot be compared.
     if all(np.asarray(array).dtype == np.float64 for array in arrays):
         _check_factors(given, factors)
-    return given
+    return (*given, *_bridge.factors(model))
 
 
 def _check_factors(given, factors):

@@ -19,7 +19,7 @@ from gmm_rs.mixture import GaussianMixture
 __all__ = ["ManyMixtures", "fit_many"]
 
 # Parameters of GaussianMixture that belong to a single fit.
-_OF_ONE = ("warm_start", "verbose", "verbose_interval", "callback", "labels")
+_OF_ONE = ("warm_start", "verbose", "verbose_interval", "callback", "labels", "missing", "factors")
 
 
 def fit_many(X, n_components=1, *, groups=None, sample_weight=None, **parameters):
@@ -47,7 +47,7 @@ def fit_many(X, n_components=1, *, groups=None, sample_weight=None, **parameters
 
     **parameters
         Further parameters of :class:`~gmm_rs.mixture.GaussianMixture`, except `warm_start`, `verbose`,
-        `verbose_interval`, `callback` and `labels`. Initial parameters are those of every group. An integer
+        `verbose_interval`, `callback`, `labels`, `missing` and `factors`. Initial parameters are those of every group. An integer
         `random_state` is the seed of each fit; a generator gives one seed for all.
 
     Returns

@@ -163,6 +163,11 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         ``init_params='random_from_data'``, since k-means compares all rows with all components. `lower_bound_` then is
         a lower bound of the mean log-likelihood.
 
+    factors : int, default=None
+        Mixture of factor analysers: each covariance is ``loadings @ loadings.T + diag(uniquenesses)`` with this many
+        factors, at least 1 and fewer than columns. For 'full', of many columns or few rows; fewer parameters than a full
+        covariance, more than a diagonal one. Uniquenesses are at least `reg_covar`.
+
     Attributes
     ----------
     weights_ : ndarray of shape (k,)
@@ -193,6 +198,12 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
 
     lower_bounds_ : list of float, of length `n_iter_`
         Mean log-likelihood at every E-step of the best fit.
+
+    loadings_ : ndarray of shape (k, d, factors)
+        Loadings of the factors, known up to a rotation of them. Exists only after a fit with `factors`.
+
+    uniquenesses_ : ndarray of shape (k, d)
+        Variances that are not of the factors. Exists only after a fit with `factors`.
 
     noise_weight_ : float
         Share of noise. This and the next two exist only after a fit with `noise`.
@@ -249,6 +260,7 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         "noise_volume": [Interval(Real, 0.0, None, closed="neither"), None],
         "missing": [StrOptions({"error", "em", "drop"})],
         "truncated": [Interval(Integral, 1, None, closed="left"), None],
+        "factors": [Interval(Integral, 1, None, closed="left"), None],
     }
 
     def __init__(
@@ -286,6 +298,7 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         noise_volume=None,
         missing="error",
         truncated=None,
+        factors=None,
     ):
         self.n_components = n_components
         self.covariance_type = covariance_type
@@ -319,6 +332,7 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         self.noise_volume = noise_volume
         self.missing = missing
         self.truncated = truncated
+        self.factors = factors
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

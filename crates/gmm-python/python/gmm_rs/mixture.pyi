@@ -64,6 +64,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
     noise_volume: float | None
     missing: Literal["error", "em", "drop"]
     truncated: int | None
+    factors: int | None
 
     weights_: _Float
     means_: _Float
@@ -78,6 +79,8 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
     feature_names_in_: NDArray[np.object_]
     engine_: str
     fast_loss_: dict[str, float] | None
+    loadings_: _Float
+    uniquenesses_: _Float
     noise_weight_: float
     noise_log_volume_: float
     noise_region_: dict[str, Any] | None
@@ -119,6 +122,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):  # type: ignore[misc]
         noise_volume: float | None = None,
         missing: Literal["error", "em", "drop"] = "error",
         truncated: int | None = None,
+        factors: int | None = None,
     ) -> None: ...
     def fit(
         self,

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _core, _inputs, _rules
+from gmm_rs import _bridge, _core, _fitted, _inputs, _rules
 from gmm_rs._given import index
 from gmm_rs._place import place
 from gmm_rs.exceptions import ParameterError
@@ -76,7 +76,9 @@ def bootstrap(
     Parameters
     ----------
     model : GaussianMixture
-        Fitted model. Its `reg_covar`, `device`, `precision` and `n_jobs` are used.
+        Fitted model. Its `reg_covar`, prior, floors, fixed and shared parts, `factors`, `device`, `precision` and `n_jobs`
+        are used. What a fit also depends on, but the model does not hold, is refused: measurement errors, limits, labels,
+        and the rule of a fit that was read from a file.
 
     X : array-like of shape (n, d)
         The rows that it was fitted to.
@@ -107,7 +109,7 @@ def bootstrap(
     Raises
     ------
     ValueError
-        If data or parameters are invalid.
+        If data or parameters are invalid, or the fits would not be those of the model.
 
     Examples
     --------
@@ -137,14 +139,16 @@ def bootstrap(
         "max_iter": index(max_iter, "max_iter", 0),
         "reg_covar": model.reg_covar,
         "seed": _bridge.seed(random_state),
+        "rule": _rules.rule(model, None, *rows.shape),
     }
     found = _core.bootstrap(
         _inputs.contiguous(rows),
         options,
         place(model, rows),
-        _bridge.parameters(model),
+        (*_bridge.parameters(model), *_bridge.factors(model)),
         replicates,
         resampling,
+        _fitted.rules_of(model),
         _inputs.weights(sample_weight, rows),
         _told if progress else None,
     )

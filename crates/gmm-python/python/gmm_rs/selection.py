@@ -1,6 +1,7 @@
 """Selects the number of components and the covariance type by an information criterion, as ``gmm select`` does."""
 
 import json
+import re
 import sys
 import warnings
 from html import escape
@@ -70,7 +71,8 @@ def select(
         Numbers of components; duplicates are ignored.
 
     covariance_type : str or iterable of str, default='full'
-        Covariance types among 'full', 'tied', 'diag' and 'spherical'; duplicates are ignored.
+        Covariance types among 'full', 'tied', 'diag', 'spherical', and 'factors:H', which is 'full' with H factors;
+        duplicates are ignored.
 
     criterion : {'bic', 'aic', 'icl', 'icl-labels', 'blrt'}, default='bic'
         Information criterion; lower is better. 'icl-labels' is mclust's ICL. 'blrt' makes bootstrap likelihood-ratio
@@ -159,10 +161,10 @@ def select(
     if not 0 < level < 1:
         raise ParameterError(f"level is {level!r}: it must be a number between 0 and 1")
     components = _components(k)
-    kinds = _kinds(covariance_type)
+    kinds = _kinds(covariance_type, has_factors=True)
     model = GaussianMixture(
         components[0],
-        covariance_type=kinds[0],
+        **_of_kind(kinds[0]),
         tol=tol,
         reg_covar=reg_covar,
         max_iter=max_iter,
@@ -185,7 +187,7 @@ def select(
     rows = _measured.rows(model, X, row_noise, projection, limits, reset=True, ensure_min_samples=2)
     options = {
         "n_components": components[0],
-        "covariance_type": kinds[0],
+        "covariance_type": model.covariance_type,
         "n_init": n_init,
         "init_rows": init_rows,
         "tol": tol,
@@ -215,7 +217,7 @@ def select(
         if progress:
             print(file=sys.stderr)
     best, fit = found["candidates"][found["best"]], found["fit"]
-    model.set_params(n_components=best["n_components"], covariance_type=best["covariance_type"])
+    model.set_params(n_components=best["n_components"], **_of_kind(best["covariance_type"]))
     _bridge.set_parameters(model, fit, rows.dtype)
     _fitted.set_record(model, fit["record"])
     _rules.set_noise(model, fit["noise"])
@@ -277,7 +279,7 @@ class Selection:
         Index of the best candidate in the table.
 
     best_params_ : dict
-        `n_components` and `covariance_type` of the best candidate.
+        `n_components` and `covariance_type` of the best candidate, and `factors` if it has some.
 
     labels_icl_ : ndarray
         For 'icl-labels' its value for each candidate, else empty.
@@ -295,7 +297,8 @@ class Selection:
         self.best_index_ = best_index
         self.best_estimator_ = best_estimator
         self.labels_icl_, self.tests_, self.starts_ = np.empty(0), [], []
-        self.best_params_ = {name: getattr(best_estimator, name) for name in ("n_components", "covariance_type")}
+        names = ("n_components", "covariance_type", *(["factors"] if best_estimator.factors else []))
+        self.best_params_ = {name: getattr(best_estimator, name) for name in names}
 
     def to_frame(self):
         """Convert the table to a pandas DataFrame; needs `pandas`.
@@ -371,15 +374,23 @@ def _components(k):
     return list(found)
 
 
-def _kinds(covariance_type):
-    """Covariance types without duplicates, in the given order."""
+def _of_kind(word):
+    """The parameters of an estimator for a covariance type of :func:`select`."""
+    kind, _, factors = word.partition(":")
+    if factors:
+        return {"covariance_type": "full", "factors": int(factors)}
+    return {"covariance_type": kind, "factors": None}
+
+
+def _kinds(covariance_type, *, has_factors=False):
+    """Covariance types without duplicates, in the given order; perhaps also some of factors."""
     kinds = [covariance_type] if isinstance(covariance_type, str) else covariance_type
-    choices = ", ".join(_KINDS)
+    choices = ", ".join((*_KINDS, "factors:H") if has_factors else _KINDS)
     if not np.iterable(kinds):
         raise ParameterError(f"covariance_type is {covariance_type!r}: choose from {choices}")
     found = {}
     for kind in kinds:
-        if kind not in _KINDS:
+        if kind not in _KINDS and not (has_factors and re.fullmatch("factors:[1-9][0-9]*", str(kind))):
             raise ParameterError(f"unknown covariance_type {kind!r}: choose from {choices}")
         found[str(kind)] = None
     if not found:
