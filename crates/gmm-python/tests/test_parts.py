@@ -135,3 +135,11 @@ def test_files_keep_clusters_and_thresholds(tmp_path):
     model.clusters_ = np.array([0, 2, 0])
     with pytest.raises(ValueError, match="clusters"):
         gmm_rs.save(model, tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("cls", ["GaussianMixture", "BayesianGaussianMixture"])
+def test_a_warm_start_of_another_kind_is_refused(cls):
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    model = getattr(gmm_rs.mixture, cls)(n_components=2, warm_start=True, random_state=0, device="cpu").fit(X)
+    with pytest.raises(ValueError, match="warm_start=True.*covariance_type='diag'"):
+        model.set_params(covariance_type="diag").fit(X)

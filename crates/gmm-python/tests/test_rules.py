@@ -174,7 +174,8 @@ def test_truncated_fits_refuse_what_they_cannot_do():
     X, _ = blobs()
     with pytest.raises(ValueError, match="diag or spherical"):
         GaussianMixture(3, truncated=2).fit(X)
-    with pytest.raises(ValueError, match="truncated"):
-        GaussianMixture(3, covariance_type="diag", truncated=0).fit(X)
+    for wrong in (0, True, 10**30):
+        with pytest.raises(ValueError, match="truncated"):
+            GaussianMixture(3, covariance_type="diag", truncated=wrong).fit(X)
     with pytest.raises(ValueError, match="variational|noise"):
         GaussianMixture(3, covariance_type="diag", truncated=2, noise="auto").fit(X)

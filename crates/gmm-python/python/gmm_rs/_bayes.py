@@ -32,6 +32,8 @@ def fit(model, X, sample_weight=None):
     _bridge._check_enough(model, X)
     run = _Run(model, X, sample_weight)
     is_warm = model.warm_start and hasattr(model, "converged_")
+    if is_warm:
+        _bridge.check_same(model)
     found = run.start(run.last() if is_warm else _bridge.STARTS[model.init_params])
     run.progress.end()
     is_ended = found["converged"] or run.progress.is_stopped or model.max_iter == 0

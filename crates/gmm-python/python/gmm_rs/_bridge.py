@@ -73,6 +73,7 @@ def fit(model, X, sample_weight=None, labels=None):
     _check_enough(model, X)
     run = _Run(model, X, sample_weight, labels)
     if model.warm_start and hasattr(model, "converged_"):
+        check_same(model)
         found = run.go_on()
     else:
         given = _given(model, n_features)
@@ -123,6 +124,17 @@ def partial_fit(model, X, sample_weight=None):
     model._fit_record = None
     model._online = found["state"]
     return found["engine"]
+
+
+def check_same(model):
+    """Raise if the last fit had other parameters, with which a warm start cannot go on."""
+    k, d = model.means_.shape
+    shape = {"full": (k, d, d), "tied": (d, d), "diag": (k, d), "spherical": (k,)}[model.covariance_type]
+    if np.shape(model.covariances_) != shape:
+        raise ParameterError(
+            f"warm_start=True, but the covariances of the last fit have shape {np.shape(model.covariances_)}, not that of "
+            f"covariance_type={model.covariance_type!r}: fit with warm_start=False"
+        )
 
 
 def _check_enough(model, X):

@@ -65,6 +65,6 @@ def axes(array, axes):
 
 
 def index(value, name, least):
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ParameterError(f"{name} is {value!r}: it must be an integer of at least {least}")
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value < 2**63:
+        raise ParameterError(f"{name} is {value!r}: it must be an integer of at least {least}, and below 2**63")
     return int(value)

@@ -35,7 +35,7 @@ def mixture(model, n_components, covariance_type, **changed):
 def fit(estimator, X, sample_weight=None):
     """Fit a mixture to checked rows, and return it."""
     present = np.ones(len(X), dtype=bool) if sample_weight is None else sample_weight > 0
-    if isinstance(X, np.ndarray) and present.sum() == 1:
+    if isinstance(X, np.ndarray) and present.sum() == 1 and estimator.n_components == 1:
         # The engines refuse a single row, which two of half the weight are: its covariance is `reg_covar`.
         weight = 1.0 if sample_weight is None else sample_weight[present][0]
         X, sample_weight = np.repeat(X[present], 2, axis=0), np.full(2, weight / 2)

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from gmm_rs._given import index
 from gmm_rs._gpu import to_host
 from gmm_rs.exceptions import ParameterError
 
@@ -52,8 +53,7 @@ def rule(model, labels=None, n=None, d=None):
         "fixed": tuple(fixed),
         "shared": _groups(of["shared_covariances"], k),
         "noise": _noise(of["noise"], of["noise_volume"], n),
-        "truncated": of["truncated"],
-        "factors": of["factors"],
+        **{name: None if of[name] is None else index(of[name], name, 1) for name in ("truncated", "factors")},
     }
 
 
