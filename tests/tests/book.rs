@@ -52,7 +52,7 @@ fn commands_print_what_the_book_shows() {
 fn check(page: &Path) -> usize {
     let folder = Folder::new();
     fs::create_dir(folder.path("data")).expect("a new folder");
-    for name in ["data/old_faithful.csv", "data/chevron.csv", "data/iris.csv"] {
+    for name in ["data/old_faithful.csv", "data/chevron.csv", "data/iris.csv", "data/wine.csv"] {
         fs::copy(root().join(name), folder.path(name)).expect("a copy");
     }
     let mut shown = 0;
