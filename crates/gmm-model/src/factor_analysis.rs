@@ -109,7 +109,8 @@ pub(crate) struct Analyser {
     uniquenesses: Array1<f64>,
 }
 
-/// Most rounds of one M-step. EM converges with a single one; the first ones gain the most.
+/// Most rounds of one M-step. A single one would do for EM to converge; but with 2 rounds fits of wine, iris and 20 components in
+/// 64 columns took 1.5 to 5 times the iterations of 8, and with 16 as many as with 8 or a few less.
 const ROUNDS: usize = 8;
 
 /// A round that gains less than this ends the M-step: far below the tolerance of any fit, in nats per row.
