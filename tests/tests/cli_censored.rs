@@ -111,10 +111,18 @@ fn what_does_not_fit_is_refused() {
     fit("--censored x").failed(2, &["COLUMN=LOW..HIGH"]);
     fit("--rounded x=0").failed(2, &["above 0"]);
     fit("--recorded x=0..1").failed(3, &["row", "is outside of the truncation from 0 to 1"]);
-    fit("--censored x=0.. --noise").failed(3, &["cannot be used with censored, rounded or truncated rows"]);
-    fit("--censored x=0.. --online").failed(3, &["--online cannot be used with censored"]);
+    fit("--censored x=0.. --noise").failed(2, &["cannot be used with censored, rounded or truncated rows"]);
+    fit("--censored x=0.. --online").failed(2, &["--online cannot be used with censored"]);
+    for option in ["--noise", "--bayes dp", "--online", "--init tree"] {
+        fit(&format!("--recorded x=-100..100 {option}"))
+            .failed(2, &["cannot be used with censored, rounded or truncated"]);
+    }
+    fit("--recorded x=-100..100 --noise-columns y").failed(2, &["both limits", "and measurement errors"]);
+    folder
+        .gmm("select rows.csv -k 1..2 --criterion blrt --recorded x=-100..100")
+        .failed(2, &["--criterion blrt does not take measurement errors or limits"]);
     fit("--censored x=0.. --by y").failed(2, &["does not take measurement errors or limits"]);
-    fit("--noise-columns y --columns x --censored x=0..").failed(3, &["both limits", "and measurement errors"]);
+    fit("--noise-columns y --columns x --censored x=0..").failed(2, &["both limits", "and measurement errors"]);
 }
 
 #[test]
