@@ -61,7 +61,7 @@ fn a_fit_finds_what_rounding_and_truncation_hide() {
     let folder = table(|[x, y]| (x < 0.5).then_some([x, y]));
     let summary = folder.gmm(&format!("{FIT} --recorded x=..0.5")).ok().json();
     check(&folder, 0.25);
-    assert_eq!(summary["rules"][0].as_str(), Some("rows truncated to -inf to 0.5 in column 0"));
+    assert_eq!(summary["rules"][0].as_str(), Some("rows truncated to -inf to 0.5 in column 'x'"));
 }
 
 #[test]
