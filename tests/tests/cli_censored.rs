@@ -144,3 +144,18 @@ fn rows_of_f32_reach_limits_and_names_of_columns_stay() {
     folder.write("swapped.csv", "y,x\n2,0\n3,1\n");
     folder.gmm("score m.json swapped.csv --censored x=0..").failed(3, &["column 0 is 'y'"]);
 }
+
+#[test]
+fn a_column_of_which_no_value_is_known_is_refused_by_its_name() {
+    let folder = table(Some);
+    // No value of x is between the limits.
+    folder.write("far.csv", "x,y\n1,1\n1,2\n9,3\n9,4\n1,6\n");
+    let fit = |text: &str| folder.gmm(&format!("fit far.csv -k 1 -o m.json {text}"));
+    fit("--censored x=2..8").failed(3, &["each value of column 'x' is censored", "leave the column out"]);
+    fit("--censored x=0..").ok();
+    fit("--censored x=1..").ok();
+    fit("--censored x=..1").failed(3, &["'x'"]);
+    folder.gmm("select far.csv -k 1 --censored x=2..8").failed(3, &["'x'"]);
+    // A prior says where it is.
+    fit("--censored x=2..8 --prior").ok();
+}

@@ -148,6 +148,15 @@ pub enum DataError {
         /// Column, from 0.
         column: usize,
     },
+    /// A column whose values are all beyond limits.
+    #[error(
+        "each value of column {column} is censored, somewhere beyond a limit, so that no mean and no variance is the most likely \
+         one: leave the column out, or set limits that some values are within"
+    )]
+    Unlocated {
+        /// The column's name, or its index from 0.
+        column: String,
+    },
     /// Row weights of the wrong length.
     #[error("{found} row weights for {n} rows")]
     WeightLength {
