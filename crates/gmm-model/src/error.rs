@@ -200,7 +200,8 @@ pub enum DataError {
     /// A standard deviation of a measurement error that is negative, NaN or infinite, or whose square is infinite.
     #[error(
         "the standard deviation of the measurement error in row {row}, column {column} is {}: it must be finite and not \
-         negative; 0 is an exact value, and an unknown value is a missing one",
+         negative, and its square finite too, so that it is at most 1.3e154; 0 is an exact value, and an unknown value is \
+         a missing one",
         number(*value)
     )]
     Deviation {
