@@ -195,8 +195,6 @@ fn plain_scores_have_the_same_numbers() {
     assert_eq!(of("label"), output(&expected, "label"));
     let named = server.post("/score", r#"{"model": "two", "row": {"b": -0.2, "a": 0.1}}"#).ok();
     assert_eq!(named["rows"][0], answer["rows"][0]);
-    let part = server.post("/score", r#"{"row": {"a": 0.1}}"#).ok();
-    assert_eq!(part["rows"][0]["conditional_mean"][0], 0.1);
     server.post("/score", r#"{"row": [1]}"#).refused(400, &["row 0 has 1 values, and the model 2 columns"]);
     server.post("/score", r#"{"row": {"z": 1}}"#).refused(400, &["no column 'z'", "a, b"]);
     server.post("/score", r#"{"row": {"a": "x"}}"#).refused(400, &["column 'a' is not a number"]);
@@ -204,3 +202,19 @@ fn plain_scores_have_the_same_numbers() {
     server.post("/score", r#"{"rows": [], "model": "two"}"#).refused(400, &["at least one"]);
     server.post("/score", r#"{"row": [1, 2], "modle": "two"}"#).refused(400, &["modle"]);
 }
+    server.post("/score", r#"{"row": {"a": 1, "b": 2, "a": 3}}"#).refused(400, &["row 0: column 'a' is given twice"]);
+}
+
+#[test]
+fn plain_scores_refuse_a_missing_value_unless_asked_for() {
+    let server = serve();
+    for row in [r#"{"a": 0.1}"#, r#"{"a": 0.1, "b": null}"#, "[0.1, null]"] {
+        for body in [format!(r#"{{"row": {row}}}"#), format!(r#"{{"row": {row}, "missing": "error"}}"#)] {
+            let why = ["row 0, column 1 ('b') is missing or NaN", r#"set "missing": "em""#];
+            server.post("/score", &body).refused(400, &why);
+        }
+        let found = server.post("/score", &format!(r#"{{"row": {row}, "missing": "em"}}"#)).ok();
+        assert_eq!(found["rows"][0]["conditional_mean"][0], 0.1);
+    }
+    server.post("/score", r#"{"rows": [[1, 2], [null, 2]]}"#).refused(400, &["row 1, column 0 ('a')"]);
+    server.post("/score", r#"{"row": [1, 2], "missing": "drop"}"#).refused(400, &["'drop'", "error or em"]);
