@@ -58,15 +58,15 @@ pub(crate) fn check(data: Data<'_>, options: &FitOptions) -> Result<(), Error> {
     if options.rule.bayes.is_some() {
         data.refuse_indirect("variational Bayes")?;
     }
+    if matches!(options.init, Init::Tree(_) | Init::Best(_)) {
+        data.refuse_indirect("a start by a tree")?;
+    }
     let is_free = options.rule.prior == Prior::None && options.rule.fixed.is_none();
     if let Some(column) = data.limits().filter(|_| is_free).and_then(Limits::unlocated_column) {
         let column = data.column_name(column);
         return Err(DataError::Unlocated { column }.into());
     }
-    match options.init {
-        Init::Tree(_) | Init::Best(_) => data.refuse_indirect("a start by a tree"),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// Passes over rows that are known only with measurement errors or within limits.
