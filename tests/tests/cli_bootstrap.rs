@@ -96,6 +96,16 @@ fn tests_stop_at_the_first_that_is_not_significant() {
 }
 
 #[test]
+fn tests_that_could_never_reject_are_refused() {
+    let folder = Folder::new();
+    let of =
+        |options: &str| folder.gmm(&format!("select {} -k 1..2 --criterion blrt {options}", data("old_faithful.csv")));
+    of("--replicates 9").failed(2, &["replicates is 9", "at least 19 for a level of 0.05"]);
+    of("--level 0.001").failed(2, &["replicates is 99", "at least 999 for a level of 0.001"]);
+    of("--replicates 9 --level 0.1 --device cpu").ok();
+}
+
+#[test]
 fn a_selection_says_what_each_start_reached() {
     let run = Folder::new()
         .gmm(&format!("select {} -k 2 --init best --criterion icl-labels --device cpu --json", data("iris.csv")))

@@ -61,7 +61,7 @@ fn a_fit_finds_what_rounding_and_truncation_hide() {
     let folder = table(|[x, y]| (x < 0.5).then_some([x, y]));
     let summary = folder.gmm(&format!("{FIT} --recorded x=..0.5")).ok().json();
     check(&folder, 0.25);
-    assert_eq!(summary["rules"][0].as_str(), Some("rows truncated to -inf to 0.5 in column 0"));
+    assert_eq!(summary["rules"][0].as_str(), Some("rows truncated to -inf to 0.5 in column 'x'"));
 }
 
 #[test]
@@ -111,10 +111,18 @@ fn what_does_not_fit_is_refused() {
     fit("--censored x").failed(2, &["COLUMN=LOW..HIGH"]);
     fit("--rounded x=0").failed(2, &["above 0"]);
     fit("--recorded x=0..1").failed(3, &["row", "is outside of the truncation from 0 to 1"]);
-    fit("--censored x=0.. --noise").failed(3, &["cannot be used with censored, rounded or truncated rows"]);
-    fit("--censored x=0.. --online").failed(3, &["--online cannot be used with censored"]);
+    fit("--censored x=0.. --noise").failed(2, &["cannot be used with censored, rounded or truncated rows"]);
+    fit("--censored x=0.. --online").failed(2, &["--online cannot be used with censored"]);
+    for option in ["--noise", "--bayes dp", "--online", "--init tree"] {
+        fit(&format!("--recorded x=-100..100 {option}"))
+            .failed(2, &["cannot be used with censored, rounded or truncated"]);
+    }
+    fit("--recorded x=-100..100 --noise-columns y").failed(2, &["both limits", "and measurement errors"]);
+    folder
+        .gmm("select rows.csv -k 1..2 --criterion blrt --recorded x=-100..100")
+        .failed(2, &["--criterion blrt does not take measurement errors or limits"]);
     fit("--censored x=0.. --by y").failed(2, &["does not take measurement errors or limits"]);
-    fit("--noise-columns y --columns x --censored x=0..").failed(3, &["both limits", "and measurement errors"]);
+    fit("--noise-columns y --columns x --censored x=0..").failed(2, &["both limits", "and measurement errors"]);
 }
 
 #[test]
@@ -135,4 +143,19 @@ fn rows_of_f32_reach_limits_and_names_of_columns_stay() {
     assert_eq!(folder.json("m.json")["feature_names"][1].as_str(), Some("y"));
     folder.write("swapped.csv", "y,x\n2,0\n3,1\n");
     folder.gmm("score m.json swapped.csv --censored x=0..").failed(3, &["column 0 is 'y'"]);
+}
+
+#[test]
+fn a_column_of_which_no_value_is_known_is_refused_by_its_name() {
+    let folder = table(Some);
+    // No value of x is between the limits.
+    folder.write("far.csv", "x,y\n1,1\n1,2\n9,3\n9,4\n1,6\n");
+    let fit = |text: &str| folder.gmm(&format!("fit far.csv -k 1 -o m.json {text}"));
+    fit("--censored x=2..8").failed(3, &["each value of column 'x' is censored", "leave the column out"]);
+    fit("--censored x=0..").ok();
+    fit("--censored x=1..").ok();
+    fit("--censored x=..1").failed(3, &["'x'"]);
+    folder.gmm("select far.csv -k 1 --censored x=2..8").failed(3, &["'x'"]);
+    // A prior says where it is.
+    fit("--censored x=2..8 --prior").ok();
 }

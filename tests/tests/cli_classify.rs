@@ -75,6 +75,30 @@ fn a_density_under_draws_is_the_mean_of_theirs() {
 }
 
 #[test]
+fn columns_are_found_by_the_names_of_the_models() {
+    let folder = Folder::new();
+    for (name, at) in [("low", 0), ("high", 4)] {
+        let rows: String = (0..6).map(|i| format!("{},{}\n", at + i % 3, at + i % 2)).collect();
+        folder.write(&format!("{name}.csv"), format!("x,y\n{rows}"));
+        folder.gmm(&format!("fit {name}.csv -k 1 -o {name}.json")).ok();
+    }
+    // Other columns, also of text, and in another order.
+    folder.write("wide.csv", "id,y,x,z\na,0.5,1,9\nb,4.5,5,-9\n");
+    let models = "--model low=low.json --model high=high.json";
+    assert_eq!(folder.gmm(&format!("classify wide.csv {models}")).ok().stdout, "class\n0\n1\n");
+    folder.gmm("fit low.csv -k 1 --columns y,x -o other.json").ok();
+    let models = "--model low=low.json --model other=other.json";
+    let why = ["low.json has the columns x, y, and other.json y, x", "all models must have the same"];
+    folder.refuses(&format!("classify wide.csv {models}"), 3, &why);
+    folder.write("less.csv", "id,y,z\n1,2,3\n");
+    folder.refuses(
+        "classify less.csv --model low=low.json --model high=high.json",
+        3,
+        &["low.json", "3 columns", "has 2"],
+    );
+}
+
+#[test]
 fn what_cannot_be_classified_is_refused() {
     let folder = folder();
     let both = "--model low=low.json --model high=high.json";

@@ -53,6 +53,16 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
+fn the_column_of_groups_is_no_column_of_the_fit() {
+    let folder = Folder::new();
+    folder.write("g.csv", "a,b,g\n1,2,0\n2,1,0\n3,5,0\n4,4,1\n6,5,1\n5,7,1\n");
+    folder.gmm("fit g.csv --columns a,b -k 1 --by g -o m.json").ok();
+    for command in ["fit g.csv -k 1", "select g.csv -k 1", "score m.json g.csv", "predict m.json g.csv"] {
+        folder.refuses(&format!("{command} --columns a,b,g --by g"), 2, &["--columns has the column of --by, 'g'"]);
+    }
+}
+
+#[test]
 fn each_group_has_the_model_of_its_rows_alone() {
     let folder = shops();
     folder.gmm("fit all.csv --columns x,y -k 2 --by shop -o models.json --quiet").ok();

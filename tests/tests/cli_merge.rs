@@ -54,6 +54,31 @@ fn bic_selects_six_components_of_the_crosses_and_entropy_four_clusters() {
 }
 
 #[test]
+fn no_probability_of_a_cluster_is_above_1() {
+    let folder = Folder::new();
+    let model = |name: &str, clusters: &str| {
+        let text = format!(
+            r#"{{"format": "gmm-model", "version": 1, "covariance_type": "diag", "n_components": 4, "n_features": 1,
+            "weights": [0.2, 0.4, 0.3, 0.1], "means": [[0.0], [0.25], [0.5], [0.75]],
+            "covariances": [[1.0], [1.0], [1.0], [1.0]], {clusters} "fit": null}}"#
+        );
+        folder.write(name, text);
+    };
+    model("m.json", "");
+    model("c.json", r#""clusters": [0, 0, 0, 0],"#);
+    folder.write("x.csv", (-32..40).fold("x\n".to_owned(), |text, i| format!("{text}{}\n", f64::from(i) / 8.0)));
+    let sums = |model: &str| -> Vec<f64> {
+        let text = folder.gmm(&format!("predict {model} x.csv --proba --device cpu")).ok().stdout;
+        let sum = |line: &str| line.split(',').map(|v| v.parse::<f64>().expect("a number")).sum();
+        text.lines().skip(1).map(sum).collect()
+    };
+    // The responsibilities of a row add up to more than 1 in some rows, by rounding.
+    let (of_components, of_clusters) = (sums("m.json"), sums("c.json"));
+    assert!(of_components.iter().any(|sum| *sum > 1.0));
+    assert!(of_components.iter().zip(of_clusters).all(|(sum, own)| own == sum.min(1.0)));
+}
+
+#[test]
 fn predictions_of_a_model_with_clusters_are_clusters() {
     let folder = crosses();
     folder.gmm("merge m.json --criterion entropy --data x.csv --device cpu -o c.json").ok();

@@ -167,6 +167,10 @@ fn imputed_values_are_conditional_means_modes_and_draws() {
     }
     assert_eq!(of("--how draw"), of("--how draw --seed 0"));
     assert_ne!(of("--how draw"), of("--how draw --seed 1"));
+    for how in ["mean", "mode"] {
+        let command = format!("impute m.json holes.csv --how {how} --draws 2 -o d-{{}}.csv");
+        folder.gmm(&command).failed(2, &["--draws draws", &format!("--how {how}")]);
+    }
     folder.gmm("impute m.json holes.csv --draws 3 --seed 4 -o d-{}.csv -q").ok();
     assert_eq!(table(&folder.text("d-0.csv")), of("--how draw --seed 4"));
     assert_ne!(folder.text("d-0.csv"), folder.text("d-2.csv"));

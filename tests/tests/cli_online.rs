@@ -41,6 +41,18 @@ fn an_online_fit_ends_when_epochs_no_longer_differ() {
 }
 
 #[test]
+fn what_online_em_does_not_have_is_refused_by_its_name() {
+    let folder = Folder::new();
+    let rows = data("old_faithful.csv");
+    for (options, name) in
+        [("--covariance diag --truncated 1", "truncated"), ("--prior", "prior"), ("--floor 1", "floor")]
+    {
+        let why = [&format!("{name} is set"), "left out for online EM"];
+        folder.refuses(&format!("fit {rows} -k 2 --online {options}"), 2, &why);
+    }
+}
+
+#[test]
 fn one_batch_with_step_1_is_one_iteration() {
     let folder = Folder::new();
     let rows = data("old_faithful.csv");

@@ -139,6 +139,7 @@ fn a_checkpoint_keeps_the_rule() {
     }
     assert_eq!(whole["fit"]["rules"], resumed["fit"]["rules"]);
     folder.refuses(&fit("--resume c.json --floor 1 -o m.json"), 2, &["another prior, floor"]);
+    folder.refuses(&fit("--resume c.json --truncated 2 -o m.json"), 2, &["or truncated EM"]);
 }
 
 #[test]

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use gmm_data::{Column, Table};
+use gmm_host::evaluate::check_names;
 use gmm_host::{Likelihood, Work, memory};
-use gmm_model::{CovarianceType, Dataset, Mixture};
+use gmm_model::{CovarianceType, Dataset, Mixture, shown};
 use ndarray::Array2;
 use serde_json::json;
 
@@ -21,7 +22,8 @@ Each class has a model file (json or safetensors), or a file of draws written by
 parquet or arrow). The density of a row under draws is its mean over the draws, the posterior
 predictive density. Each row is assigned to the class with the largest density times prior. Writes
 one column `class`, the index of the class in the given order; with --proba, writes the columns
-proba_NAME, .., which sum to 1 in each row, followed by log_density_NAME, ..
+proba_NAME, .., which sum to 1 in each row, followed by log_density_NAME, .. Of a table with more
+columns those with the models' names are used.
 
 Examples:
   gmm classify new.csv --model setosa=setosa.npz --model other=other.json
@@ -66,23 +68,24 @@ fn named(text: &str) -> Result<(String, String), String> {
 
 pub(crate) fn run(args: &ClassifyArgs, console: &Console) -> anyhow::Result<()> {
     let log_priors = check(args)?;
-    let data = input::rows(args.input.source(), None, console)?;
-    let classes =
-        args.models.iter().map(|(_, file)| class(args, Path::new(file), &data)).collect::<Result<Vec<_>, _>>()?;
+    let classes = args.models.iter().map(|(_, file)| class(args, Path::new(file))).collect::<Result<Vec<_>, _>>()?;
+    let names = common_names(&classes)?;
+    let (data, _) = input::rows_with(args.input.source(), (None, None), names, console)?;
+    classes.iter().try_for_each(|class| class.check_columns(&data))?;
     let of = |mixture: &Mixture| {
         let (shape, precision) = (data.rows().dim(), data.rows().precision());
         Work::passes(shape, precision, mixture.covariance_type(), mixture.n_components(), 1.0)
     };
-    let work = classes.iter().flatten().map(of).fold(Work::default(), Work::and);
+    let work = classes.iter().flat_map(|class| &class.mixtures).map(of).fold(Work::default(), Work::and);
     let opened = opening::open(&args.engine, args.input.source().memory(), &work, console)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
     let (n, classes_n) = (data.n_rows(), classes.len());
     memory::check("the densities of all rows and classes", 8 * (n as u128 + 1) * (2 * classes_n as u128 + 2))?;
     let mut densities = Array2::zeros((n, classes_n));
-    for ((mixtures, (name, _)), mut out) in classes.iter().zip(&args.models).zip(densities.columns_mut()) {
-        out.assign(&ndarray::aview1(&mean_density(&mut likelihood, mixtures)?));
-        console.note(|| format!("class {name}: {} mixtures", mixtures.len()));
+    for ((class, (name, _)), mut out) in classes.iter().zip(&args.models).zip(densities.columns_mut()) {
+        out.assign(&ndarray::aview1(&mean_density(&mut likelihood, &class.mixtures)?));
+        console.note(|| format!("class {name}: {} mixtures", class.mixtures.len()));
     }
     let mut proba = &densities + &ndarray::aview1(&log_priors);
     let labels: Vec<u32> = proba.outer_iter().map(|row| largest(row.as_slice().expect("row-major"))).collect();
@@ -159,19 +162,50 @@ fn check(args: &ClassifyArgs) -> anyhow::Result<Vec<f64>> {
 }
 
 /// The mixture of a model file, or all mixtures of a file of draws.
-fn class(args: &ClassifyArgs, path: &Path, data: &Dataset) -> anyhow::Result<Vec<Mixture>> {
+struct Class {
+    file: String,
+    mixtures: Vec<Mixture>,
+    /// The names of the columns that the mixtures were fitted to, if the file has them.
+    names: Option<Vec<String>>,
+}
+
+impl Class {
+    /// # Errors
+    /// Errors if rows have another number of columns, or others by name; includes the file.
+    fn check_columns(&self, data: &Dataset) -> anyhow::Result<()> {
+        let (found, expected) = (data.n_features(), self.mixtures[0].n_features());
+        let checked = match found == expected {
+            true => check_names(data.names(), self.names.as_deref()),
+            false => Err(gmm_host::Error::Features { found, expected }),
+        };
+        checked.with_context(|| self.file.clone())
+    }
+}
+
+fn class(args: &ClassifyArgs, path: &Path) -> anyhow::Result<Class> {
+    let file = input::display(path);
     if is_stdio(path) || output::is_model_path(path) {
         let model = input::model(path)?;
-        input::check_columns(&model, data).with_context(|| input::display(path))?;
-        return Ok(vec![model.mixture]);
+        return Ok(Class { file, mixtures: vec![model.mixture], names: model.feature_names });
     }
-    let mixtures = gmm_data::read_mixtures(path, args.covariance)?;
-    let (found, expected) = (data.n_features(), mixtures[0].n_features());
-    if found != expected {
-        let error = gmm_host::Error::Features { found, expected };
-        return Err(anyhow::Error::new(error).context(input::display(path)));
+    Ok(Class { file, mixtures: gmm_data::read_mixtures(path, args.covariance)?, names: None })
+}
+
+/// The names of the columns of all classes that have names.
+///
+/// # Errors
+/// [`Failure::BadData`] if those of two classes differ.
+fn common_names(classes: &[Class]) -> Result<Option<&[String]>, Failure> {
+    let mut named = classes.iter().filter_map(|class| Some((&class.file, class.names.as_deref()?)));
+    let Some((file, names)) = named.next() else { return Ok(None) };
+    match named.find(|(_, others)| *others != names) {
+        None => Ok(Some(names)),
+        Some((other, others)) => {
+            let [names, others] = [names, others].map(|names| shown(&names.join(", ")).into_owned());
+            let why = format!("{file} has the columns {names}, and {other} {others}: all models must have the same");
+            Err(Failure::BadData(why))
+        }
     }
-    Ok(mixtures)
 }
 
 /// Logarithm of the mean density of the mixtures at each row, `(n,)`: a streaming log-sum-exp with a running maximum.

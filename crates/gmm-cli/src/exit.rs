@@ -140,7 +140,8 @@ fn code_of(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(error) = cause.downcast_ref::<Error>() {
         return Some(match error {
             Error::Option { option: "rows", .. } => BAD_DATA,
-            Error::Option { .. } => USAGE,
+            // Rows have errors or limits only by options, with which another option does not go.
+            Error::Option { .. } | Error::MeasurementErrors { .. } | Error::Limited { .. } => USAGE,
             Error::Model(model) => model_code(model),
             Error::NotPositiveDefinite { .. }
             | Error::Singular { .. }
@@ -217,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn want_of_memory_and_a_lost_device_are_the_devices_and_numbers_that_are_none_are_numerical() {
+    fn each_kind_of_error_has_its_code() {
         let of = |error: anyhow::Error| {
             let alone = code(&error);
             (alone, code(&error.context("where it was")))
@@ -230,6 +231,9 @@ mod tests {
             (Error::NotFinite { iteration: 3, component: 1 }.into(), NUMERICAL),
             (Error::Likelihood { iteration: 3, value: f64::NAN }.into(), NUMERICAL),
             (Error::Undefined { what: "log-likelihood", value: f64::NAN }.into(), NUMERICAL),
+            (Error::Limited { what: "uniform noise" }.into(), USAGE),
+            (Error::MeasurementErrors { what: "a start by a tree" }.into(), USAGE),
+            (Error::Missing { what: "--online" }.into(), BAD_DATA),
             (ModelError::Range { what: "n_samples", value: "0".to_owned(), must: "at least 1" }.into(), USAGE),
         ] {
             let text = error.to_string();

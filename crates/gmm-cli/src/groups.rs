@@ -22,13 +22,22 @@ pub(crate) struct GroupedRows {
 /// other columns than those of `known` too, only those of `known` are used.
 ///
 /// # Errors
-/// As for [`input::rows`]; and if a value is missing, or no number in a column that begins with numbers.
+/// As for [`input::rows`]; [`Failure::Usage`] if `--columns` has the column; and if a value is missing, or no number in a column
+/// that begins with numbers.
 pub(crate) fn rows_by(
     source: Source<'_>,
     column: &str,
     (weights, known): (Option<&str>, Option<&[String]>),
     console: &Console,
 ) -> anyhow::Result<GroupedRows> {
+    let selected = source.options().columns.unwrap_or_default();
+    if selected.iter().any(|word| word.trim() == column.trim()) {
+        let column = shown(column);
+        let why = format!(
+            "--columns has the column of --by, '{column}', whose values are those of groups: leave it out there"
+        );
+        return Err(Failure::Usage(why).into());
+    }
     let (data, labels) = match gmm_data::read_words(&source.files()?, column, &source.options())? {
         Some(words) => {
             let out = match &words.name {

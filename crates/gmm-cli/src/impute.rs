@@ -38,10 +38,9 @@ pub(crate) struct ImputeArgs {
     model: PathBuf,
     #[command(flatten)]
     input: InputArgs,
-    /// What replaces a missing value: mean, mode or draw
-    #[arg(long, value_name = "HOW", default_value = "mean", value_parser = ["mean", "mode", "draw"],
-          hide_possible_values = true)]
-    how: String,
+    /// What replaces a missing value: mean, mode or draw [default: mean; with --draws, draw]
+    #[arg(long, value_name = "HOW", value_parser = ["mean", "mode", "draw"], hide_possible_values = true)]
+    how: Option<String>,
     /// Draw this many times: multiple imputation. {} in the name of the output stands for the number of the draw
     #[arg(long, value_name = "M", value_parser = args::at_least_one, allow_negative_numbers = true)]
     draws: Option<usize>,
@@ -72,6 +71,10 @@ pub(crate) fn run(args: &ImputeArgs, console: &Console) -> anyhow::Result<()> {
         let why = "--deviations are those of true values: give the measurement errors, as by --noise-columns";
         return Err(Failure::Usage(why.to_owned()).into());
     }
+    if let (Some(_), Some(how @ ("mean" | "mode"))) = (args.draws, args.how.as_deref()) {
+        let why = format!("--draws draws, and --how {how} does not: leave one of them out, or give --how draw");
+        return Err(Failure::Usage(why).into());
+    }
     let count = args.draws.unwrap_or(1);
     if args.pool_means && count < 2 {
         return Err(Failure::Usage("--pool-means needs at least two draws: --draws 20".to_owned()).into());
@@ -89,10 +92,10 @@ pub(crate) fn run(args: &ImputeArgs, console: &Console) -> anyhow::Result<()> {
     let names = data.names().map(<[String]>::to_vec).or_else(|| model.feature_names.clone());
     let mut moments: Vec<Vec<(f64, f64)>> = Vec::new();
     for draw in 0..count {
-        let how = match args.how.as_str() {
-            _ if args.draws.is_some() => Imputation::Draw { seed: args.seed, draw: draw as u64 },
-            "draw" => Imputation::Draw { seed: args.seed, draw: 0 },
-            "mode" => Imputation::Mode,
+        let how = match args.how.as_deref() {
+            Some("mode") => Imputation::Mode,
+            Some("draw") => Imputation::Draw { seed: args.seed, draw: draw as u64 },
+            None if args.draws.is_some() => Imputation::Draw { seed: args.seed, draw: draw as u64 },
             _ => Imputation::Mean,
         };
         let filled = impute(opened.engine.as_ref(), &model.mixture, &data, precision, how)?;
@@ -112,7 +115,7 @@ pub(crate) fn run(args: &ImputeArgs, console: &Console) -> anyhow::Result<()> {
 
 /// Writes the means of the true rows given the noisy ones.
 fn true_values(args: &ImputeArgs, console: &Console) -> anyhow::Result<()> {
-    if args.draws.is_some() || args.how != "mean" {
+    if args.draws.is_some() || args.how.as_deref().is_some_and(|how| how != "mean") {
         let why =
             "with measurement errors, rows are replaced by the means of the true ones: leave --how and --draws out";
         return Err(Failure::Usage(why.to_owned()).into());

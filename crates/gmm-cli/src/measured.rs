@@ -106,18 +106,25 @@ impl MeasuredArgs {
         )))
     }
 
+    /// Errors if rows would have both measurement errors and limits.
+    fn check_apart(&self) -> Result<(), Failure> {
+        if self.errors.are_given() && self.limits.are_given() {
+            return Err(Failure::Usage(gmm_model::DataError::LimitsAndErrors.to_string()));
+        }
+        Ok(())
+    }
+
     /// Takes the columns of deviations or upper ends out of a table.
     ///
     /// # Errors
-    /// [`Failure::BadData`] if a column does not exist, if there are not as many deviations as others, or if there are both.
+    /// [`Failure::BadData`] if a column does not exist, or if there are not as many deviations as others; [`Failure::Usage`] if
+    /// there are limits too.
     pub(crate) fn split(&self, table: &mut Table, place: &str) -> Result<Option<Array2<f64>>, Failure> {
         let columns = self.columns();
         if columns.is_empty() {
             return Ok(None);
         }
-        if self.errors.are_given() && self.limits.are_given() {
-            return Err(Failure::BadData(format!("{place}: {}", gmm_model::DataError::LimitsAndErrors)));
-        }
+        self.check_apart()?;
         let taken = table.take_columns(&columns).map_err(|error| Failure::BadData(format!("{place}: {error}")))?;
         let (found, d) = (taken.len(), table.n_columns());
         if self.have_intervals() && found != columns.len() {
@@ -147,9 +154,7 @@ impl MeasuredArgs {
         if !self.errors.are_given() {
             return self.limits.attach(data, (names, taken), place, missing);
         }
-        if self.limits.are_given() {
-            return Err(gmm_model::DataError::LimitsAndErrors).with_context(|| place.to_owned());
-        }
+        self.check_apart()?;
         let (n, m) = data.rows().dim();
         let (errors, place) = match (&self.errors.noise_covariances, taken) {
             (Some(path), _) => {

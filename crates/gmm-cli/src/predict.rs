@@ -157,7 +157,8 @@ pub(crate) fn count(clusters: &[usize]) -> usize {
     clusters.iter().max().map_or(0, |most| most + 1)
 }
 
-/// The responsibilities of clusters, from those of components; a further column, the noise, stays the last.
+/// The responsibilities of clusters, from those of components; a further column, the noise, stays the last. A sum that
+/// rounding makes larger than 1 is 1.
 pub(crate) fn summed(responsibilities: &Array2<f64>, clusters: &[usize]) -> Array2<f64> {
     let (n, further) = (responsibilities.nrows(), responsibilities.ncols() - clusters.len());
     let mut sums = Array2::zeros((n, count(clusters) + further));
@@ -165,6 +166,8 @@ pub(crate) fn summed(responsibilities: &Array2<f64>, clusters: &[usize]) -> Arra
         let mut column = sums.column_mut(cluster);
         column += &responsibilities.column(c);
     }
+    // Not by `min`, which would hide a NaN.
+    sums.mapv_inplace(|sum| if sum > 1.0 { 1.0 } else { sum });
     for i in 0..further {
         sums.column_mut(count(clusters) + i).assign(&responsibilities.column(clusters.len() + i));
     }

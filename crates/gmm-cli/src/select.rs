@@ -120,6 +120,13 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         }
     }
     args.criterion.check(&components, &args.covariance)?;
+    let tests = TestOptions { replicates: args.replicates, level: args.level };
+    if args.criterion == Choice::Blrt {
+        tests.check()?;
+    }
+    if matches!(args.criterion, Choice::Blrt | Choice::LabelsIcl) {
+        args.measured.refuse(&format!("--criterion {}", args.criterion.name()))?;
+    }
     let mut options = fit::em_options(&args.em, &args.engine, components[0]);
     options.init = args.init.clone();
     options = options.with_covariance(args.covariance[0]);
@@ -186,7 +193,6 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
         error => fit::named(error, &data),
     };
     let mut candidates = candidates.map_err(failed)?;
-    let tests = TestOptions { replicates: args.replicates, level: args.level };
     let mut tested = |test: usize, replicate: usize| {
         console.step_note(|| format!("test {}: {replicate} of {} data sets", test + 1, args.replicates));
         stop()

@@ -85,6 +85,32 @@ pub struct TestOptions {
 impl TestOptions {
     /// 99 data sets and a level of 0.05.
     pub const DEFAULT: Self = Self { replicates: 99, level: 0.05 };
+
+    /// Checks that a test can be significant: its smallest p-value is `1/(replicates + 1)`.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for a level outside of 0 to 1, or too few replicates for the level.
+    pub fn check(&self) -> Result<(), Error> {
+        let Self { replicates, level } = *self;
+        let refuse = |option, value: String, must: String| Err(Error::Option { option, value, must });
+        if !(level > 0.0 && level < 1.0) {
+            return refuse("level", level.to_string(), "between 0 and 1".to_owned());
+        }
+        // As `blrt` divides, so that 19 are enough for 0.05. Without data sets every p-value is 1.
+        if 1.0 / (replicates as f64 + 1.0) > level {
+            let mut least = (1.0 / level).round() - 1.0;
+            if 1.0 / (least + 1.0) > level {
+                least += 1.0;
+            }
+            let why = "the smallest p-value of a test is 1 / (replicates + 1)";
+            return refuse(
+                "replicates",
+                replicates.to_string(),
+                format!("at least {least} for a level of {level}: {why}"),
+            );
+        }
+        Ok(())
+    }
 }
 
 /// The best candidate, and by what it was chosen.
@@ -102,8 +128,8 @@ pub struct Chosen {
 /// `observer` is called after each data set of a test, with the numbers of tests and of its data sets done.
 ///
 /// # Errors
-/// As for [`Choice::check`]; [`Error::Option`] for a level outside of 0 to 1 or no replicates; [`Error::Interrupted`] if the
-/// observer breaks; any error of the engine.
+/// As for [`Choice::check`] and, for [`Choice::Blrt`], [`TestOptions::check`]; [`Error::Interrupted`] if the observer breaks;
+/// any error of the engine.
 pub fn choose<'a>(
     engine: &dyn Engine,
     data: impl Into<Data<'a>>,
@@ -176,15 +202,7 @@ fn sequence<'a>(
     let mut kinds: Vec<CovarianceModel> = candidates.iter().map(|candidate| candidate.kind).collect();
     kinds.dedup();
     Choice::Blrt.check(&components, &kinds)?;
-    let refuse = |option, value: &dyn ToString, must: &str| {
-        Err(Error::Option { option, value: value.to_string(), must: must.to_owned() })
-    };
-    if tests.replicates == 0 {
-        return refuse("replicates", &0, "at least 1");
-    }
-    if !(tests.level > 0.0 && tests.level < 1.0) {
-        return refuse("level", &tests.level, "between 0 and 1");
-    }
+    tests.check()?;
     let fitted: Vec<&Fit> = candidates.iter().map_while(|candidate| candidate.outcome.as_ref().ok()).collect();
     if fitted.is_empty() {
         return Ok(None);
@@ -206,4 +224,25 @@ fn sequence<'a>(
         out.best += 1;
     }
     Ok(Some(out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_need_replicates_for_a_p_value_as_small_as_the_level() {
+        // The least number of replicates for each level, also where 1 / level is rounded.
+        for (level, least) in [(0.05, 19), (0.01, 99), (0.1, 9), (0.001, 999), (0.3, 3), (0.06, 16), (0.5, 1), (0.9, 1)]
+        {
+            assert!(TestOptions { replicates: least, level }.check().is_ok(), "{level} {least}");
+            let error = TestOptions { replicates: least - 1, level }.check().unwrap_err().to_string();
+            assert!(error.contains(&format!("at least {least} for a level of {level}: the smallest")), "{error}");
+        }
+        assert!(TestOptions::DEFAULT.check().is_ok());
+        for level in [0.0, 1.0, -0.1, f64::NAN] {
+            let error = TestOptions { replicates: 99, level }.check().unwrap_err().to_string();
+            assert!(error.contains("between 0 and 1"), "{error}");
+        }
+    }
 }

@@ -106,6 +106,15 @@ impl<'a> Data<'a> {
         }
     }
 
+    /// A column's name as printed in messages, `'x'`, or its index if the columns have no names.
+    pub(crate) fn column_name(self, column: usize) -> String {
+        let names = match self {
+            Self::Host(data) => data.names(),
+            Self::Device(_) => None,
+        };
+        names.map_or_else(|| column.to_string(), |names| format!("'{}'", gmm_model::shown(&names[column])))
+    }
+
     /// Whether the rows are known only with measurement errors or within limits.
     pub fn is_indirect(self) -> bool {
         self.limits().is_some() || self.measurement_errors().is_some()

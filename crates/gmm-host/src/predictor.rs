@@ -189,6 +189,8 @@ impl Predictor {
             for (c, r) in all[i * k..][..k].iter().enumerate() {
                 sums[clusters.as_ref().map_or(c, |clusters| clusters[c])] += r * rest;
             }
+            // Rounding may make a sum larger than 1; `min` would hide a NaN.
+            sums.iter_mut().filter(|sum| **sum > 1.0).for_each(|sum| *sum = 1.0);
             if noise.is_some() {
                 sums[width - 1] = of_noise;
             }

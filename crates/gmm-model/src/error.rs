@@ -148,6 +148,15 @@ pub enum DataError {
         /// Column, from 0.
         column: usize,
     },
+    /// A column whose values are all beyond limits.
+    #[error(
+        "each value of column {column} is censored, somewhere beyond a limit, so that no mean and no variance is the most likely \
+         one: leave the column out, or set limits that some values are within"
+    )]
+    Unlocated {
+        /// The column's name, or its index from 0.
+        column: String,
+    },
     /// Row weights of the wrong length.
     #[error("{found} row weights for {n} rows")]
     WeightLength {
@@ -191,7 +200,8 @@ pub enum DataError {
     /// A standard deviation of a measurement error that is negative, NaN or infinite, or whose square is infinite.
     #[error(
         "the standard deviation of the measurement error in row {row}, column {column} is {}: it must be finite and not \
-         negative; 0 is an exact value, and an unknown value is a missing one",
+         negative, and its square finite too, so that it is at most 1.3e154; 0 is an exact value, and an unknown value is \
+         a missing one",
         number(*value)
     )]
     Deviation {

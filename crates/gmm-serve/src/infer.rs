@@ -109,14 +109,7 @@ pub(crate) async fn infer(
     match &**served {
         Served::Model(batcher) => {
             let wanted = wanted(batcher, outputs)?;
-            let takes_missing = match request.missing.as_deref() {
-                None | Some("error") => wanted.conditional_means,
-                Some("em") => true,
-                Some(other) => {
-                    let other = gmm_model::shown(other);
-                    return Err(Refusal::bad(format!("parameter 'missing' is '{other}': it must be error or em")));
-                }
-            };
+            let takes_missing = takes_missing(request.missing.as_deref())? || wanted.conditional_means;
             let rows = rows(batcher, request.inputs, takes_missing, limits)?;
             let n = rows.n;
             let share = batcher.evaluate(rows.values, rows.has_missing, wanted).await?;
@@ -133,6 +126,21 @@ pub(crate) async fn infer(
                 ArrayView2::from_shape((q, k), &values).map_err(|e| Refusal::fault(e.to_string()))?.to_owned();
             let count = request.count.unwrap_or_else(|| COUNT.min(matrix.dim().0));
             tokio::task::block_in_place(|| products(matrix, questions.view(), count, outputs, limits, sink))
+        }
+    }
+}
+
+/// Whether missing values are allowed by the word `missing` of a request, error or em.
+///
+/// # Errors
+/// 400 for any other word.
+pub(crate) fn takes_missing(word: Option<&str>) -> Result<bool, Refusal> {
+    match word {
+        None | Some("error") => Ok(false),
+        Some("em") => Ok(true),
+        Some(other) => {
+            let other = gmm_model::shown(other);
+            Err(Refusal::bad(format!("parameter 'missing' is '{other}': it must be error or em")))
         }
     }
 }
@@ -202,7 +210,9 @@ fn rows(batcher: &Batcher, mut inputs: Vec<Tensor>, takes_missing: bool, limits:
     for (i, value) in values.iter().enumerate().skip(first) {
         if !value.is_finite() {
             if !value.is_nan() || !takes_missing {
-                return Err(not_finite(*value, (i / d, i % d), names));
+                let advice =
+                    "ask for conditional_mean, or set the parameter \"missing\": \"em\", if values may be missing";
+                return Err(not_finite(*value, (i / d, i % d), names, advice));
             }
             has_missing = true;
         }
@@ -210,15 +220,14 @@ fn rows(batcher: &Batcher, mut inputs: Vec<Tensor>, takes_missing: bool, limits:
     Ok(Rows { values, n, has_missing })
 }
 
-/// An error that names the row and the column.
-pub(crate) fn not_finite(value: f64, (row, column): (usize, usize), names: &[String]) -> Refusal {
+/// An error that names the row and the column; `advice` is for a value that is missing.
+pub(crate) fn not_finite(value: f64, (row, column): (usize, usize), names: &[String], advice: &str) -> Refusal {
     let named = names.get(column).map_or_else(String::new, |name| format!(" ('{}')", gmm_model::shown(name)));
-    let advice = match value.is_nan() {
-        true => ": ask for conditional_mean, or set the parameter \"missing\": \"em\", if values may be missing",
-        false => ": it must be finite",
+    let what = match value.is_nan() {
+        true => format!("missing or NaN: {advice}"),
+        false => format!("{value}: it must be finite"),
     };
-    let value = if value.is_nan() { "missing or NaN".to_owned() } else { value.to_string() };
-    Refusal::bad(format!("row {row}, column {column}{named} is {value}{advice}"))
+    Refusal::bad(format!("row {row}, column {column}{named} is {what}"))
 }
 
 /// Rows of inputs that are columns of one shape, `[n]` or `[n, 1]`; NaN in columns that are not given.

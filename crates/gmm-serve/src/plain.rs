@@ -1,15 +1,17 @@
 //! Plain JSON for people: `/score` for rows and a model, `/search` for rows and a matrix.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use ndarray::ArrayView2;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::{Value, json};
 
 use crate::batch::Batcher;
-use crate::infer::{COUNT, not_finite};
+use crate::infer::{COUNT, not_finite, takes_missing};
 use crate::model::Outputs;
 use crate::registry::{Models, Served};
 use crate::tensor::{Numbers, number};
@@ -22,6 +24,7 @@ struct ScoreRequest {
     version: Option<u64>,
     row: Option<Row>,
     rows: Option<Vec<Row>>,
+    missing: Option<String>,
     #[serde(default)]
     conditionals: bool,
 }
@@ -41,7 +44,34 @@ struct SearchRequest {
 #[serde(untagged)]
 enum Row {
     Values(Numbers),
-    Named(Map<String, Value>),
+    Named(Fields),
+}
+
+/// The fields of an object in their order, also if a name is given twice.
+struct Fields(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct All;
+
+        impl<'de> Visitor<'de> for All {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut all = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    all.push(field);
+                }
+                Ok(Fields(all))
+            }
+        }
+
+        from.deserialize_map(All)
+    }
 }
 
 fn read<'de, T: Deserialize<'de>>(body: &'de Bytes) -> Result<T, Refusal> {
@@ -62,7 +92,7 @@ fn one_or_more<T>(row: Option<T>, rows: Option<Vec<T>>) -> Result<Vec<T>, Refusa
 /// column given the others, of one row.
 ///
 /// # Errors
-/// 400 for a row that does not fit; 404; 413; 429.
+/// 400 for a row that does not fit, or a missing value that the request does not allow; 404; 413; 429.
 pub(crate) async fn score(models: &Models, body: &Bytes, limits: &Limits) -> Result<Vec<u8>, Refusal> {
     let request: ScoreRequest = read(body)?;
     let name = request.model.as_deref().map_or_else(|| models.only(false), Ok)?;
@@ -75,11 +105,12 @@ pub(crate) async fn score(models: &Models, body: &Bytes, limits: &Limits) -> Res
     if wants_conditionals && request.rows.is_some() {
         return Err(Refusal::bad("\"conditionals\" are of one \"row\""));
     }
+    let takes_missing = takes_missing(request.missing.as_deref())?;
     let rows = one_or_more(request.row, request.rows)?;
     limits.check_rows(rows.len())?;
     let (mut values, mut has_missing) = (Vec::with_capacity(rows.len() * batcher.model.n_features()), false);
     for (i, row) in rows.into_iter().enumerate() {
-        has_missing |= add_row(batcher, i, row, &mut values)?;
+        has_missing |= add_row(batcher, (i, row), takes_missing, &mut values)?;
     }
     let outputs = Outputs { labels: true, responsibilities: true, log_densities: true, conditional_means: has_missing };
     let given = if has_missing { values.clone() } else { Vec::new() };
@@ -141,7 +172,12 @@ async fn conditionals(served: &Arc<Served>, row: &[f64]) -> Result<Vec<u8>, Refu
 }
 
 /// Appends the values of row `i`; whether some are missing.
-fn add_row(batcher: &Batcher, i: usize, row: Row, values: &mut Vec<f64>) -> Result<bool, Refusal> {
+fn add_row(
+    batcher: &Batcher,
+    (i, row): (usize, Row),
+    takes_missing: bool,
+    values: &mut Vec<f64>,
+) -> Result<bool, Refusal> {
     let d = batcher.model.n_features();
     let names = batcher.model.file.feature_names.as_deref().unwrap_or_default();
     let first = values.len();
@@ -150,8 +186,9 @@ fn add_row(batcher: &Batcher, i: usize, row: Row, values: &mut Vec<f64>) -> Resu
         Row::Values(Numbers(row)) => {
             return Err(Refusal::bad(format!("row {i} has {} values, and the model {d} columns", row.len())));
         }
-        Row::Named(row) => {
+        Row::Named(Fields(row)) => {
             values.resize(first + d, f64::NAN);
+            let mut given = vec![false; d];
             for (name, value) in row {
                 let shown = gmm_model::shown(&name);
                 let column = names.iter().position(|own| *own == name);
@@ -159,6 +196,9 @@ fn add_row(batcher: &Batcher, i: usize, row: Row, values: &mut Vec<f64>) -> Resu
                     [] => Refusal::bad(format!("row {i}: the model has no names of columns: give an array")),
                     all => Refusal::bad(format!("row {i}: no column '{shown}': there are {}", all.join(", "))),
                 })?;
+                if std::mem::replace(&mut given[column], true) {
+                    return Err(Refusal::bad(format!("row {i}: column '{shown}' is given twice")));
+                }
                 values[first + column] = match value {
                     Value::Null => f64::NAN,
                     Value::Number(value) => value.as_f64().unwrap_or(f64::INFINITY),
@@ -168,8 +208,11 @@ fn add_row(batcher: &Batcher, i: usize, row: Row, values: &mut Vec<f64>) -> Resu
         }
     }
     let row = &values[first..];
-    match row.iter().position(|v| v.is_infinite()) {
-        Some(column) => Err(not_finite(row[column], (i, column), names)),
+    match row.iter().position(|v| v.is_infinite() || v.is_nan() && !takes_missing) {
+        Some(column) => {
+            let advice = "give it, or set \"missing\": \"em\" if values may be missing";
+            Err(not_finite(row[column], (i, column), names, advice))
+        }
         None => Ok(row.iter().any(|v| v.is_nan())),
     }
 }

@@ -74,6 +74,27 @@ impl Datatype {
         }
     }
 
+    /// The first value that this type cannot hold, with its index. Every type may have NaN, a missing value; integers beyond
+    /// 2⁵³ were rounded when they were read.
+    pub(crate) fn unfit(self, values: &[f64]) -> Option<(usize, f64)> {
+        let whole = |low: f64, high: f64| move |v: f64| v >= low && v <= high && v.fract() == 0.0;
+        let first = |fits: &dyn Fn(f64) -> bool| values.iter().position(|&v| !v.is_nan() && !fits(v));
+        let at = match self {
+            Self::Bool => first(&whole(0.0, 1.0)),
+            Self::U8 => first(&whole(0.0, u8::MAX.into())),
+            Self::U16 => first(&whole(0.0, u16::MAX.into())),
+            Self::U32 => first(&whole(0.0, u32::MAX.into())),
+            Self::U64 => first(&whole(0.0, u64::MAX as f64)),
+            Self::I8 => first(&whole(i8::MIN.into(), i8::MAX.into())),
+            Self::I16 => first(&whole(i16::MIN.into(), i16::MAX.into())),
+            Self::I32 => first(&whole(i32::MIN.into(), i32::MAX.into())),
+            Self::I64 => first(&whole(i64::MIN as f64, i64::MAX as f64)),
+            Self::F32 => first(&|v| (v as f32).is_finite()),
+            Self::F64 => None,
+        };
+        at.map(|at| (at, values[at]))
+    }
+
     /// The elements in little-endian bytes as `f64`; integers beyond 2⁵³ are rounded.
     pub(crate) fn decode(self, bytes: &[u8]) -> Vec<f64> {
         macro_rules! all {

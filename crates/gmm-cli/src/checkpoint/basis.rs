@@ -198,8 +198,8 @@ impl Saved {
         if asked.rule != RuleArgs::default() && asked.rule != self.basis.fit.rule {
             let file = self.display();
             let why = format!(
-                "{file} was made with another prior, floor, noise, or fixed or shared parts: leave these options out, or begin a \
-                 new fit without --resume"
+                "{file} was made with another prior, floor, noise or truncated EM, or other fixed or shared parts: leave these \
+                 options out, or begin a new fit without --resume"
             );
             return Err(Failure::Usage(why).into());
         }

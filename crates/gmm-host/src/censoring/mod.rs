@@ -30,7 +30,8 @@ pub(crate) fn lines(data: Data<'_>) -> Vec<String> {
     }
     if let Some((lower, upper)) = limits.truncation() {
         let ends = lower.iter().zip(upper).enumerate().filter(|(_, (low, high))| low.is_finite() || high.is_finite());
-        lines.extend(ends.map(|(j, (low, high))| format!("rows truncated to {low} to {high} in column {j}")));
+        let line = |(j, (low, high))| format!("rows truncated to {low} to {high} in column {}", data.column_name(j));
+        lines.extend(ends.map(line));
     }
     lines
 }

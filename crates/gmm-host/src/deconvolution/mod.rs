@@ -21,13 +21,14 @@ mod views;
 use std::ops::Range;
 use std::sync::Arc;
 
-use gmm_model::{CovarianceType, Dataset, Mixture, Statistics};
+use gmm_model::censoring::Limits;
+use gmm_model::{CovarianceType, DataError, Dataset, Mixture, Statistics};
 use ndarray::{Array2, ArrayView2};
 
 use crate::cpu::simd::Machine;
 use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding, check_features};
 use crate::init::{LloydPasses, RowDraw, WeighedRows};
-use crate::{Data, Error, EvaluateOptions, Evaluation, FillResponsibilities, FitOptions, Init, Resident};
+use crate::{Data, Error, EvaluateOptions, Evaluation, FillResponsibilities, FitOptions, Init, Prior, Resident};
 use component::Parameters;
 use layout::Layout;
 pub(crate) use naive::NaivePasses;
@@ -48,7 +49,8 @@ pub(crate) fn line(data: Data<'_>) -> Option<String> {
 /// Checks what a fit of rows with measurement errors or limits needs.
 ///
 /// # Errors
-/// [`Error::MeasurementErrors`] and [`Error::Limited`] for what needs exact rows.
+/// [`Error::MeasurementErrors`] and [`Error::Limited`] for what needs exact rows; [`DataError::Unlocated`] for a column whose values
+/// are all beyond limits, unless a prior or fixed parameters say where it is.
 pub(crate) fn check(data: Data<'_>, options: &FitOptions) -> Result<(), Error> {
     if options.rule.noise.is_some() {
         data.refuse_indirect("uniform noise")?;
@@ -56,10 +58,15 @@ pub(crate) fn check(data: Data<'_>, options: &FitOptions) -> Result<(), Error> {
     if options.rule.bayes.is_some() {
         data.refuse_indirect("variational Bayes")?;
     }
-    match options.init {
-        Init::Tree(_) | Init::Best(_) => data.refuse_indirect("a start by a tree"),
-        _ => Ok(()),
+    if matches!(options.init, Init::Tree(_) | Init::Best(_)) {
+        data.refuse_indirect("a start by a tree")?;
     }
+    let is_free = options.rule.prior == Prior::None && options.rule.fixed.is_none();
+    if let Some(column) = data.limits().filter(|_| is_free).and_then(Limits::unlocated_column) {
+        let column = data.column_name(column);
+        return Err(DataError::Unlocated { column }.into());
+    }
+    Ok(())
 }
 
 /// Passes over rows that are known only with measurement errors or within limits.

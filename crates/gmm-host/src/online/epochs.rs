@@ -10,7 +10,9 @@ use super::{OnlineFit, OnlineOptions, OnlineStep};
 use crate::em::EmRun;
 use crate::fit::{summary, warn_of_run};
 use crate::steps::storage;
-use crate::{Engine, Error, Evaluation, Fit, FitOptions, FitState, Init, Restart, Warning, evaluate, fit};
+use crate::{
+    Engine, Error, Evaluation, Fit, FitOptions, FitRule, FitState, Init, Prior, Restart, Warning, evaluate, fit,
+};
 
 /// Options of [`fit_online`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,8 +66,8 @@ pub fn fit_online(
     let started = Instant::now();
     options.validate()?;
     if !options.rule.is_none() {
-        let must = "the plain one for online EM, which averages statistics over many steps".to_owned();
-        return Err(Error::Option { option: "rule", value: "set".to_owned(), must });
+        let must = "left out for online EM, which averages statistics over many steps".to_owned();
+        return Err(Error::Option { option: first_part(&options.rule), value: "set".to_owned(), must });
     }
     for (option, value) in [("batch", online.batch_rows.unwrap_or(1)), ("epochs", online.epochs)] {
         if value == 0 {
@@ -117,6 +119,22 @@ pub fn fit_online(
         starts: Vec::new(),
         state: FitState { begun: 1, running: None, best: Some(Restart { index: 0, empty_at_start, run }) },
     })
+}
+
+/// The name of the first part that makes a rule another one than the plain one.
+fn first_part(rule: &FitRule) -> &'static str {
+    match rule {
+        FitRule { truncated: Some(_), .. } => "truncated",
+        FitRule { factors: Some(_), .. } => "factors",
+        FitRule { noise: Some(_), .. } => "noise",
+        FitRule { bayes: Some(_), .. } => "bayes",
+        FitRule { labels: Some(_), .. } => "labels",
+        FitRule { starved: Some(_), .. } => "starved",
+        FitRule { prior, .. } if *prior != Prior::None => "prior",
+        FitRule { fixed, .. } if !fixed.is_none() => "fixed",
+        FitRule { shared, .. } if !shared.is_empty() => "shared",
+        _ => "floor",
+    }
 }
 
 /// Number of free parameters of the mixture.

@@ -244,7 +244,8 @@ fn what_needs_exact_rows_says_so() {
     refused(fit(&ReferenceEngine, &data, &FitOptions::new(2)), "no passes over rows within limits");
     let full = mixture(CovarianceType::Full, 2, 3, 1);
     refused(true_rows(&cpu(), &full, &data, Precision::F64), words);
-    let many = Dataset::with_censoring(Array2::from_elem((30, 7), -INF), common::rows(30, 7, 0.0, 1.0, 1)).unwrap();
+    let rows = common::rows(30, 7, 0.0, 1.0, 1);
+    let many = Dataset::with_censoring(&rows - 1.0, rows).unwrap();
     refused(fit(&cpu(), &many, &FitOptions::new(1)), "7 columns with limits in one row");
     let diagonal = FitOptions { covariance_type: CovarianceType::Diag, max_iter: 2, ..FitOptions::new(1) };
     fit(&cpu(), &many, &diagonal).unwrap();

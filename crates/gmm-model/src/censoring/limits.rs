@@ -85,6 +85,25 @@ impl Limits {
         self.lower.iter().zip(&*self.upper).filter(|&ends| is_limited(ends)).count()
     }
 
+    /// The first column whose values have no most likely mean and variance: none is exact or within two finite limits, and those
+    /// below their limits could all lie below those above theirs. Without rows there is none. Cost: `n*d`.
+    pub fn unlocated_column(&self) -> Option<usize> {
+        (0..self.lower.ncols()).find(|&j| {
+            let (mut is_limited, mut below, mut above) = (false, f64::NEG_INFINITY, f64::INFINITY);
+            for (&low, &high) in self.lower.column(j).iter().zip(self.upper.column(j)) {
+                match (low.is_finite(), high.is_finite()) {
+                    (true, true) => return false,
+                    (true, false) => above = above.min(low),
+                    (false, true) => below = below.max(high),
+                    (false, false) => continue,
+                }
+                is_limited = true;
+            }
+            // Limits that differ by row and overlap are enough: probabilities at two points are a mean and a deviation.
+            is_limited && below <= above
+        })
+    }
+
     /// A value of each interval, `(n, d)`: the exact value, the middle, or the finite limit; NaN of a missing value.
     pub(crate) fn values(&self) -> Array2<f64> {
         let value = |low: f64, high: f64| match (low.is_finite(), high.is_finite()) {
@@ -105,5 +124,30 @@ impl Limits {
     pub(crate) fn select_rows(&self, rows: &[usize]) -> Self {
         let of = |all: &Array2<f64>| Arc::new(all.select(Axis(0), rows));
         Self { lower: of(&self.lower), upper: of(&self.upper), truncation: self.truncation.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_is_unlocated_if_its_values_may_be_arbitrarily_far_away() {
+        const INF: f64 = f64::INFINITY;
+        let of = |ends: &[(f64, f64)]| {
+            let column = |end: fn(&(f64, f64)) -> f64| Array2::from_shape_fn((ends.len(), 1), |(i, _)| end(&ends[i]));
+            Limits::new(column(|e| e.0), column(|e| e.1)).unwrap().unlocated_column()
+        };
+        // All above, all below, on both sides of a gap, and beside missing values.
+        assert_eq!(of(&[(1.0, INF), (2.0, INF)]), Some(0));
+        assert_eq!(of(&[(-INF, 1.0), (-INF, 2.0)]), Some(0));
+        assert_eq!(of(&[(-INF, 1.0), (3.0, INF)]), Some(0));
+        assert_eq!(of(&[(-INF, 1.0), (-INF, INF)]), Some(0));
+        // An exact value, one within limits, and limits that overlap, as of doses and responses.
+        assert_eq!(of(&[(1.0, INF), (2.0, 2.0)]), None);
+        assert_eq!(of(&[(-INF, 1.0), (1.0, 3.0)]), None);
+        assert_eq!(of(&[(-INF, 1.0), (-INF, 3.0), (1.0, INF), (2.0, INF)]), None);
+        // Only missing: another error.
+        assert_eq!(of(&[(-INF, INF)]), None);
     }
 }

@@ -138,7 +138,15 @@ fn tensor(input: RawInput<'_>, rest: &mut Bytes) -> Result<Tensor, Refusal> {
     let named = |why: String| Refusal::bad(format!("input '{}': {why}", gmm_model::shown(&name)));
     let (datatype, size) = checked(&name, &datatype, &shape)?;
     let values = match (data, parameters.binary_data_size) {
-        (Some(Numbers(values)), None) => values.into(),
+        (Some(Numbers(values)), None) => {
+            if let Some((at, value)) = datatype.unfit(&values) {
+                return Err(named(format!(
+                    "value {at} of data (counted from 0) is {value}, which is no {}",
+                    datatype.name()
+                )));
+            }
+            values.into()
+        }
         (None, Some(length)) => {
             if size.checked_mul(datatype.size()) != Some(length) {
                 let wanted = size.saturating_mul(datatype.size());

@@ -132,7 +132,10 @@ fn an_incomplete_row_does_not_change_those_beside_it() {
     let (mut complete, mut incomplete) = (server.connect(), server.connect());
     let body = infer_body(&[[1.0, 2.0]], &[]);
     complete.write(&request("POST", INFER, &[], body.as_bytes()));
-    incomplete.write(&request("POST", "/score", &[], br#"{"row": [1.0, null]}"#));
+    incomplete.write(&request("POST", "/score", &[], br#"{"row": [1.0, null], "missing": "em"}"#));
     assert_eq!(complete.answer().unwrap().ok()["outputs"], serve().post(INFER, &body).ok()["outputs"]);
-    assert_eq!(incomplete.answer().unwrap().ok(), serve().post("/score", r#"{"row": [1.0, null]}"#).ok());
+    assert_eq!(
+        incomplete.answer().unwrap().ok(),
+        serve().post("/score", r#"{"row": [1.0, null], "missing": "em"}"#).ok()
+    );
 }

@@ -24,7 +24,8 @@ fn log_density(one: &Value, at: f64) -> f64 {
 }
 
 fn ask(server: &Running, row: &[Option<f64>]) -> Value {
-    server.post("/score", &json!({"row": row, "conditionals": true}).to_string()).ok()["rows"][0].clone()
+    server.post("/score", &json!({"row": row, "missing": "em", "conditionals": true}).to_string()).ok()["rows"][0]
+        .clone()
 }
 
 #[test]

@@ -67,7 +67,13 @@ fn mutations(server: &Running, path: &str, headers: &[(&str, &str)], body: &[u8]
 fn changed_json_is_answered_or_refused() {
     let server = serve();
     mutations(&server, INFER, &[], infer_body(&[[0.1, -2.5e-3], [4.0, 1.0]], &["label", "log_density"]).as_bytes(), 1);
-    mutations(&server, "/score", &[], br#"{"model": "two", "rows": [[0.1, -2.5e-3], {"a": 4.0, "b": null}]}"#, 2);
+    mutations(
+        &server,
+        "/score",
+        &[],
+        br#"{"model": "two", "missing": "em", "rows": [[0.1, -2.5e-3], {"a": 4.0, "b": null}]}"#,
+        2,
+    );
     assert_eq!(server.get("/v2/health/ready").status, 200);
 }
 

@@ -176,6 +176,38 @@ fn what_does_not_fit_the_model_is_refused_with_the_reason() {
     check(&input("[1, 2]", "BYTES", "[1, 2]"), &["datatype 'BYTES'"]);
     check(&input("[1, 2]", "FP64", "[1, \"x\"]"), &["not valid JSON", "expected a number"]);
     check(&input("[1, 2]", "FP64", "[1, 1e999]"), &["not valid JSON", "out of range"]);
+    for (datatype, value) in [
+        ("INT32", "1.5"),
+        ("INT32", "2147483648"),
+        ("INT8", "-129"),
+        ("UINT8", "-1"),
+        ("UINT8", "256"),
+        ("UINT16", "65536"),
+        ("INT16", "1e5"),
+        ("UINT32", "4294967296"),
+        ("INT64", "0.5"),
+        ("UINT64", "-1"),
+        ("BOOL", "2"),
+        ("FP32", "1e39"),
+    ] {
+        check(
+            &input("[1, 2]", datatype, &format!("[1, {value}]")),
+            &["'rows': value 1 of data", &format!("no {datatype}")],
+        );
+    }
+    for (datatype, value) in [
+        ("INT32", "-2147483648"),
+        ("INT8", "127"),
+        ("UINT8", "255"),
+        ("UINT64", "18446744073709551615"),
+        ("BOOL", "true"),
+        ("INT64", "9223372036854775807"),
+        ("FP32", "3.4028234663852886e38"),
+        ("FP32", "0.1"),
+        ("FP64", "1e39"),
+    ] {
+        server.post(INFER, &input("[1, 2]", datatype, &format!("[1, {value}]"))).ok();
+    }
     check(r#"{"inputs": []}"#, &["0 inputs: give one, 'rows'"]);
     check(r#"{"inputs": [{"name": "rows", "shape": [1, 2], "datatype": "FP64"}]}"#, &["it has no data"]);
     check(r#"{"inputs": [{"name": "c", "shape": [1], "datatype": "FP64", "data": [1]}]}"#, &["no input 'c'", "a, b"]);
@@ -195,12 +227,26 @@ fn plain_scores_have_the_same_numbers() {
     assert_eq!(of("label"), output(&expected, "label"));
     let named = server.post("/score", r#"{"model": "two", "row": {"b": -0.2, "a": 0.1}}"#).ok();
     assert_eq!(named["rows"][0], answer["rows"][0]);
-    let part = server.post("/score", r#"{"row": {"a": 0.1}}"#).ok();
-    assert_eq!(part["rows"][0]["conditional_mean"][0], 0.1);
     server.post("/score", r#"{"row": [1]}"#).refused(400, &["row 0 has 1 values, and the model 2 columns"]);
     server.post("/score", r#"{"row": {"z": 1}}"#).refused(400, &["no column 'z'", "a, b"]);
     server.post("/score", r#"{"row": {"a": "x"}}"#).refused(400, &["column 'a' is not a number"]);
     server.post("/score", "{}").refused(400, &["\"row\""]);
     server.post("/score", r#"{"rows": [], "model": "two"}"#).refused(400, &["at least one"]);
     server.post("/score", r#"{"row": [1, 2], "modle": "two"}"#).refused(400, &["modle"]);
+    server.post("/score", r#"{"row": {"a": 1, "b": 2, "a": 3}}"#).refused(400, &["row 0: column 'a' is given twice"]);
+}
+
+#[test]
+fn plain_scores_refuse_a_missing_value_unless_asked_for() {
+    let server = serve();
+    for row in [r#"{"a": 0.1}"#, r#"{"a": 0.1, "b": null}"#, "[0.1, null]"] {
+        for body in [format!(r#"{{"row": {row}}}"#), format!(r#"{{"row": {row}, "missing": "error"}}"#)] {
+            let why = ["row 0, column 1 ('b') is missing or NaN", r#"set "missing": "em""#];
+            server.post("/score", &body).refused(400, &why);
+        }
+        let found = server.post("/score", &format!(r#"{{"row": {row}, "missing": "em"}}"#)).ok();
+        assert_eq!(found["rows"][0]["conditional_mean"][0], 0.1);
+    }
+    server.post("/score", r#"{"rows": [[1, 2], [null, 2]]}"#).refused(400, &["row 1, column 0 ('a')"]);
+    server.post("/score", r#"{"row": [1, 2], "missing": "drop"}"#).refused(400, &["'drop'", "error or em"]);
 }
