@@ -92,8 +92,9 @@ pub(crate) struct FitArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "moves")]
     checkpoint: Option<PathBuf>,
     /// Continue the fit that wrote this checkpoint, and save to it again. The result is that of an uninterrupted fit:
-    /// on the CPU to the bit, on a GPU within rounding. Options that are left out are those of the checkpoint.
-    /// --max-iter and --tol may change, --n-init may grow, and output options are free
+    /// on the CPU to the bit, on a GPU within rounding. Options of the fit that are left out are those of the checkpoint;
+    /// those that say how rows are read (--columns, --missing, limits, measurement errors) are given again. --max-iter and
+    /// --tol may change, --n-init may grow, and output options are free
     #[arg(long, value_name = "FILE", conflicts_with = "moves")]
     resume: Option<PathBuf>,
     /// Column with the known component of each row, from 0; -1 where it is not known. Labelled rows keep their component

@@ -53,6 +53,9 @@ pub(crate) fn select<'py>(
     let done = supervise(py, owner, follow, move |line| -> Result<(Chosen, Vec<Candidate>), Error> {
         options.validate()?;
         criterion.check(&components, &kinds)?;
+        if criterion == Choice::Blrt {
+            tests.check()?;
+        }
         let work = Work::select(shape, given, &options, &components, &kinds);
         let opened = engines::open_for(&place, &work, is_on_gpu)?;
         let rows = unchecked.check(&opened)?;

@@ -165,7 +165,7 @@ impl FitRule {
                 return refuse(
                     "bayes",
                     "on".to_owned(),
-                    "used without prior, floors, dropping, fixed and shared parts, factors, noise",
+                    "used without prior, floors, dropping, fixed and shared parts, factors, noise and truncated EM",
                 );
             }
         }
