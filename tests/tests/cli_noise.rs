@@ -112,7 +112,7 @@ fn what_does_not_know_noise_says_so() {
     }
     folder.refuses(&format!("bootstrap m.json {rows}"), 3, &["m.json has uniform noise"]);
     folder.refuses(&format!("pass m.json {rows} -o s.stats"), 3, &["m.json has uniform noise"]);
-    folder.refuses(&chevron("--online -o o.json"), 2, &["rule"]);
+    folder.refuses(&chevron("--online -o o.json"), 2, &["noise is set"]);
     for wrong in ["--noise=0", "--noise=1", "--noise=x", "--noise --noise-volume 0", "--noise --noise-volume nan"] {
         folder.refuses(&format!("fit {rows} -k 2 {wrong} -o o.json"), 2, &["--noise"]);
     }

@@ -192,5 +192,5 @@ fn bad_rules_are_errors_that_name_the_option() {
         &gmm_host::EpochOptions::default(),
         &mut |_, _, _| std::ops::ControlFlow::Continue(()),
     );
-    assert!(matches!(online, Err(Error::Option { option: "rule", .. })));
+    assert!(matches!(online, Err(Error::Option { option: "prior", .. })));
 }

@@ -407,7 +407,7 @@ def predicted(model, X, rows, what):
         of = {"labels": labels, "log_densities": log_densities, "responsibilities": responsibilities}
         return like(X, of[what](model, rows))
     _core.evaluate_there(contiguous(rows), parameters(model), place(model, rows), what, Output(out))
-    return converted(X, out, "int64" if what == "labels" else _width(model, rows).name)
+    return converted(X, out, "int64" if what == "labels" else width(model, rows).name)
 
 
 def log_densities(model, X):
@@ -415,19 +415,19 @@ def log_densities(model, X):
     found = _core.log_densities(contiguous(X), parameters(model), place(model, X))
     if hasattr(model, "noise_weight_"):
         found = _rules.beside_noise(model, found)[0]
-    return found.astype(_width(model, X), copy=False)
+    return found.astype(width(model, X), copy=False)
 
 
 def responsibilities(model, X):
     """Responsibilities, `(n, k)`, in the wider dtype of rows and parameters; with noise `(n, k + 1)`, the noise last."""
     has_noise = hasattr(model, "noise_weight_")
-    single = _width(model, X) == np.float32 and not has_noise
+    single = width(model, X) == np.float32 and not has_noise
     found = _core.responsibilities(contiguous(X), parameters(model), place(model, X), single)
     if has_noise:
         densities = _core.log_densities(contiguous(X), parameters(model), place(model, X))
         noise = _rules.beside_noise(model, densities)[1][:, None]
         found = np.hstack([found * (1.0 - noise), noise])
-    return found.astype(_width(model, X), copy=False)
+    return found.astype(width(model, X), copy=False)
 
 
 def labels(model, X):
@@ -471,7 +471,8 @@ def n_parameters(model):
     return free[model.covariance_type] + k * d + k - 1 + noise
 
 
-def _width(model, X):
+def width(model, X):
+    """The wider dtype of rows and parameters: that of results."""
     return np.result_type(X.dtype, np.asarray(to_host(model.means_)).dtype)
 
 

@@ -244,7 +244,9 @@ class MeasuredMixture:
         check_is_fitted(self)
         _rules.refuse_noise(self, "which is not used here")
         found = _inputs.contiguous(rows(self, X, noise, projection, None, reset=False))
-        means, covariances = _core.deconvolve(found, _bridge.parameters(self), place(self, found))
+        dtype = _bridge.width(self, found)
+        both = _core.deconvolve(found, _bridge.parameters(self), place(self, found))
+        means, covariances = (array.astype(dtype, copy=False) for array in both)
         return (means, covariances) if return_cov else means
 
     def _predicted(self, X, indirect, what):

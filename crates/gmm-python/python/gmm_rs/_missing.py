@@ -52,6 +52,7 @@ def impute(model, X, how, n_draws):
     rows = _inputs.contiguous(_inputs.rows(reader, X, reset=False, by_name=True))
     seed = _bridge.seed(model.random_state) if how == "draw" else 0
     of = (rows, _bridge.parameters(model), place(model), how, seed)
+    dtype = _bridge.width(model, rows)
     if n_draws is None:
-        return _core.impute(*of, 0)
-    return np.stack([_core.impute(*of, draw) for draw in range(n_draws)])
+        return _core.impute(*of, 0).astype(dtype, copy=False)
+    return np.stack([_core.impute(*of, draw) for draw in range(n_draws)], dtype=dtype, casting="same_kind")

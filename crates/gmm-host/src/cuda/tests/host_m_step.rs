@@ -97,9 +97,10 @@ fn fits_under_rules_are_the_cpu_engines() {
         FitRule { prior: Prior::Conjugate, ..FitRule::none() },
         bayes(WeightFamily::Dirichlet),
         bayes(WeightFamily::DirichletProcess),
+        FitRule { factors: Some(1), ..FitRule::none() },
     ];
     for kind in CovarianceType::ALL {
-        for rule in &rules {
+        for rule in rules.iter().filter(|rule| rule.factors.is_none() || kind == CovarianceType::Full) {
             let base = FitOptions { covariance_type: kind, max_iter: 4, tol: 0.0, seed: 7, ..FitOptions::new(3) };
             let options = FitOptions { rule: rule.clone(), ..base };
             let fake = Fake::install(Machine::default());
