@@ -180,3 +180,17 @@ def test_selection_takes_missing_values():
 def test_the_checks_hold_for_other_estimators_of_imputation():
     results = check_estimator(GaussianMixtureImputer(device="cpu", how="mode", covariance_type="diag"), on_fail=None)
     assert [r["check_name"] for r in results if r["status"] == "failed"] == []
+
+
+def test_results_have_the_wider_dtype_of_rows_and_model():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    noise = np.full(X.shape, 0.1)
+    for dtype in (np.float32, np.float64):
+        rows = X.astype(dtype)
+        model = GaussianMixture(2, missing="em", random_state=0, device="cpu").fit(rows)
+        holes = rows.copy()
+        holes[3, 1] = np.nan
+        filled = model.impute(holes)
+        assert filled.dtype == model.impute(holes, n_draws=2).dtype == dtype
+        np.testing.assert_array_equal(filled[:3], rows[:3])
+        assert all(array.dtype == dtype for array in model.deconvolve(rows, noise, return_cov=True))
