@@ -178,7 +178,7 @@ impl EmRun {
     /// two did; infinite before the third, or if they grow. Changes of slow EM are far smaller than what is left to gain.
     ///
     /// Source: Böhning et al. 1994, "The distribution of the likelihood ratio for mixtures of densities from the
-    /// one-parameter exponential family", section 5 (Aitken's acceleration).
+    /// one-parameter exponential family" (Aitken's acceleration).
     fn distance_to_limit(&self) -> f64 {
         let [.., first, before, last] = self.trace[..] else { return f64::INFINITY };
         let (change, rate) = (last - before, (last - before) / (before - first));
