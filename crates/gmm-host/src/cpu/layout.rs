@@ -193,10 +193,15 @@ impl<T: Real> Layout<T> {
 
     /// A buffer for [`block`](Self::block): empty if the blocks were copied when the rows were loaded.
     pub(crate) fn block_buffer(&self) -> Buffer<T> {
-        Buffer::zeroed(match self.cells {
+        Buffer::zeroed(self.block_len())
+    }
+
+    /// The length of a [`block_buffer`](Self::block_buffer).
+    pub(crate) fn block_len(&self) -> usize {
+        match self.cells {
             Cells::Copied(_) => 0,
             Cells::Given(..) => self.d * STRIDE,
-        })
+        }
     }
 
     /// The columns of one block: `d` times `STRIDE` values, of which the first `BLOCK` are rows. `buffer` is a

@@ -37,14 +37,16 @@ impl<T: Dispatch> Passes<T> {
             let rows = rows.min(layout.n - share.blocks.start * BLOCK);
             work.push((rest.split(rows, terms.k), share));
         }
-        let run = |(out, share): &mut (EvaluateOptions<'_>, &mut super::Share<T>)| {
-            for block in share.blocks.clone() {
-                let out = out.split(layout.rows_in(block), terms.k);
-                let (ll, entropy) =
-                    T::dispatch(machine, Evaluate { layout, terms, block, out, work: &mut share.workspace });
-                share.sums.log_likelihood += ll;
-                share.sums.entropy += entropy;
-            }
+        let workspaces = &self.workspaces;
+        let run = |(out, share): &mut (EvaluateOptions<'_>, &mut super::Share)| {
+            workspaces.lend(|work| {
+                for block in share.blocks.clone() {
+                    let out = out.split(layout.rows_in(block), terms.k);
+                    let (ll, entropy) = T::dispatch(machine, Evaluate { layout, terms, block, out, work: &mut *work });
+                    share.sums.log_likelihood += ll;
+                    share.sums.entropy += entropy;
+                }
+            });
         };
         match work.as_mut_slice() {
             [only] => run(only),

@@ -26,7 +26,7 @@ impl<T: Dispatch> Passes<T> {
         // Of the components' weights only this much is not noise.
         let share = noise.map_or(1.0, NoiseTerms::rest);
         let floors = &moments::floors(&terms.weights, share * layout.total_weight / layout.n as f64);
-        self.for_each(|share| T::dispatch(machine, Expectation { layout, terms, noise, floors, share }));
+        self.for_each(|share, work| T::dispatch(machine, Expectation { layout, terms, noise, floors, share, work }));
         Ok(self.shares.iter().map(|share| share.sums.noise).sum())
     }
 
@@ -40,7 +40,7 @@ impl<T: Dispatch> Passes<T> {
         sets: usize,
     ) -> Result<bool, Error> {
         self.prepare(layout, kind, k)?;
-        let shape = Shape { kind, k, d: layout.d };
+        let shape = Shape::new(kind, k, layout.d);
         Ok(self.shares.len() == 1 && sets > 1 && sets as u128 * shape.work(layout.n) > 2 * SMALL_PASS)
     }
 
@@ -53,23 +53,24 @@ impl<T: Dispatch> Passes<T> {
         sets: &[(Terms<T>, ArrayView2<'_, f64>)],
     ) -> Result<Vec<Statistics>, Error> {
         let Some((first, _)) = sets.first() else { return Ok(Vec::new()) };
-        let shape = Shape { kind: first.kind, k: first.k, d: layout.d };
+        let shape = Shape::new(first.kind, first.k, layout.d);
         debug_assert!(self.shape == Some(shape) && sets.iter().all(|(s, _)| (s.kind, s.k) == (shape.kind, shape.k)));
         let pairs = !self.shares[0].sums.pairs.is_empty();
-        let missing = sets.len().saturating_sub(self.alone.len());
-        let each = Sums::bytes(shape.kind, shape.k, shape.d, pairs) + Workspace::<T>::bytes(shape);
-        memory::check("the workspace of several passes", missing as u128 * each)?;
-        self.alone.extend((0..missing).map(|_| Share {
-            blocks: 0..layout.blocks(),
-            sums: Sums::zero(shape.kind, shape.k, shape.d, pairs),
-            workspace: Workspace::new(layout, shape),
-        }));
+        let (missing, at_once) = (sets.len().saturating_sub(self.alone.len()), self.pool.current_num_threads());
+        let workspaces = self.workspaces.missing(at_once) as u128 * Workspace::<T>::bytes(shape);
+        let sums = missing as u128 * Sums::bytes(shape.kind, shape.k, shape.d, pairs);
+        memory::check("the workspace of several passes", sums + workspaces)?;
+        self.workspaces.reserve(at_once);
+        self.alone.extend((0..missing).map(|_| Share::new(0..layout.blocks(), shape, pairs)));
         let machine = self.machine;
         let weight = layout.total_weight / layout.n as f64;
-        let run = |(share, (terms, centres)): (&mut Share<T>, &(Terms<T>, ArrayView2<'_, f64>))| {
+        let workspaces = &self.workspaces;
+        let run = |(share, (terms, centres)): (&mut Share, &(Terms<T>, ArrayView2<'_, f64>))| {
             share.sums.clear();
             let floors = &moments::floors(&terms.weights, weight);
-            T::dispatch(machine, Expectation { layout, terms, noise: None, floors, share });
+            workspaces.lend(|work| {
+                T::dispatch(machine, Expectation { layout, terms, noise: None, floors, share: &mut *share, work });
+            });
             collect(std::slice::from_mut(share), layout, terms.kind, *centres, &terms.means)
         };
         let alone = &mut self.alone[..sets.len()];
@@ -82,7 +83,8 @@ struct Expectation<'a, T: Real> {
     terms: &'a Terms<T>,
     noise: Option<NoiseTerms>,
     floors: &'a [T],
-    share: &'a mut Share<T>,
+    share: &'a mut Share,
+    work: &'a mut Workspace<T>,
 }
 
 impl<T: Real> Kernel<T> for Expectation<'_, T> {
@@ -90,8 +92,7 @@ impl<T: Real> Kernel<T> for Expectation<'_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
-        let Self { layout, terms, noise, floors, share } = self;
-        let work = &mut share.workspace;
+        let Self { layout, terms, noise, floors, share, work } = self;
         for block in share.blocks.clone() {
             let (x, weights, rows) =
                 (layout.block(w, block, &mut work.block), layout.weights(block), layout.rows_in(block));

@@ -5,7 +5,7 @@ use gmm_model::CovarianceType;
 use super::super::layout::{BLOCK, Layout, STRIDE};
 use super::super::moments::{Accumulate, Tile};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
-use super::{Passes, Share, padded};
+use super::{Passes, Share, Workspace, padded};
 use crate::{Error, FillResponsibilities};
 
 impl<T: Dispatch> Passes<T> {
@@ -20,9 +20,9 @@ impl<T: Dispatch> Passes<T> {
         let k = centres.len() / layout.d;
         self.prepare(layout, kind, k)?;
         let machine = self.machine;
-        self.for_each(|share| {
-            share.workspace.given.resize(BLOCK * k, 0.0);
-            T::dispatch(machine, Given { layout, kind, centres, k, fill, share });
+        self.for_each(|share, work| {
+            work.given.resize(BLOCK * k, 0.0);
+            T::dispatch(machine, Given { layout, kind, centres, k, fill, share, work });
         });
         Ok(())
     }
@@ -34,7 +34,8 @@ struct Given<'a, T: Real> {
     centres: &'a [T],
     k: usize,
     fill: &'a FillResponsibilities<'a>,
-    share: &'a mut Share<T>,
+    share: &'a mut Share,
+    work: &'a mut Workspace<T>,
 }
 
 impl<T: Real> Kernel<T> for Given<'_, T> {
@@ -42,8 +43,7 @@ impl<T: Real> Kernel<T> for Given<'_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
-        let Self { layout, kind, centres, k, fill, share } = self;
-        let work = &mut share.workspace;
+        let Self { layout, kind, centres, k, fill, share, work } = self;
         // Include every row that has any responsibility.
         let floors = vec![T::ZERO; k];
         for block in share.blocks.clone() {

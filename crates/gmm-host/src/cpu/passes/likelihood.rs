@@ -6,7 +6,7 @@ use super::super::layout::Layout;
 use super::super::simd::{Dispatch, Kernel, Real, Words};
 use super::super::terms::Terms;
 use super::expectation::log_likelihood;
-use super::{Passes, SMALL_PASS, Shape, Workspace, padded};
+use super::{Passes, SMALL_PASS, Shape, Share, Workspace, padded};
 use crate::{Error, memory};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -24,40 +24,46 @@ impl<T: Dispatch> Passes<T> {
         out: &mut [f64],
     ) -> Result<(), Error> {
         let Some(first) = sets.first() else { return Ok(()) };
-        let shape = Shape { kind: first.kind, k: first.k, d: layout.d };
+        let shape = Shape::new(first.kind, first.k, layout.d);
         debug_assert!(sets.iter().all(|s| (s.kind, s.k) == (shape.kind, shape.k)) && sets.len() == out.len());
         self.prepare(layout, shape.kind, shape.k)?;
         let machine = self.machine;
         if self.shares.len() == 1 && sets.len() as u128 * shape.work(layout.n) > 2 * SMALL_PASS {
             let each = sets.len().div_ceil(self.pool.current_num_threads());
             let threads = sets.len().div_ceil(each);
-            memory::check("the workspace of a batch", threads as u128 * Workspace::<T>::bytes(shape))?;
-            let blocks = 0..layout.blocks();
+            let missing = self.workspaces.missing(threads);
+            memory::check("the workspace of a batch", missing as u128 * Workspace::<T>::bytes(shape))?;
+            self.workspaces.reserve(threads);
+            let (blocks, workspaces) = (0..layout.blocks(), &self.workspaces);
             self.pool.install(|| {
                 sets.par_chunks(each).zip(out.par_chunks_mut(each)).for_each(|(sets, out)| {
-                    let work = &mut Workspace::new(layout, shape);
-                    T::dispatch(machine, Likelihoods { layout, sets, blocks: blocks.clone(), work });
-                    out.copy_from_slice(&work.likelihoods);
+                    out.fill(0.0);
+                    workspaces.lend(|work| {
+                        T::dispatch(machine, Likelihoods { layout, sets, blocks: blocks.clone(), out, work });
+                    });
                 });
             });
             return Ok(());
         }
-        self.for_each(|share| {
-            let (blocks, work) = (share.blocks.clone(), &mut share.workspace);
-            T::dispatch(machine, Likelihoods { layout, sets, blocks, work });
+        self.for_each(|Share { blocks, likelihoods, .. }, work| {
+            likelihoods.clear();
+            likelihoods.resize(sets.len(), 0.0);
+            T::dispatch(machine, Likelihoods { layout, sets, blocks: blocks.clone(), out: likelihoods, work });
         });
         for (i, slot) in out.iter_mut().enumerate() {
-            *slot = self.shares.iter().map(|share| share.workspace.likelihoods[i]).sum();
+            *slot = self.shares.iter().map(|share| share.likelihoods[i]).sum();
         }
         Ok(())
     }
 }
 
-/// Writes the log-likelihoods of some blocks under each set into the workspace.
+/// Adds the log-likelihoods of some blocks under each set to `out`.
 struct Likelihoods<'a, T: Real> {
     layout: &'a Layout<T>,
     sets: &'a [Terms<T>],
     blocks: Range<usize>,
+    /// A sum for each set.
+    out: &'a mut [f64],
     work: &'a mut Workspace<T>,
 }
 
@@ -66,15 +72,13 @@ impl<T: Real> Kernel<T> for Likelihoods<'_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
-        let Self { layout, sets, blocks, work } = self;
-        work.likelihoods.clear();
-        work.likelihoods.resize(sets.len(), 0.0);
+        let Self { layout, sets, blocks, out, work } = self;
         for block in blocks {
             let (x, weights, rows) =
                 (layout.block(w, block, &mut work.block), layout.weights(block), layout.rows_in(block));
             let wide = padded::<T, W>(rows);
             // The block stays in the L2 cache while the sets are evaluated.
-            for (terms, sum) in sets.iter().zip(&mut work.likelihoods) {
+            for (terms, sum) in sets.iter().zip(&mut *out) {
                 w.apart(LogDensities {
                     terms,
                     x,

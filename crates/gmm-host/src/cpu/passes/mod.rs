@@ -8,6 +8,7 @@ mod near;
 mod near_centres;
 mod near_rows;
 mod nearest;
+mod workspace;
 
 pub(crate) use evaluate::EStepOutput;
 pub(crate) use near::NearPass;
@@ -21,11 +22,12 @@ use ndarray::{Array2, ArrayView2};
 use rayon::prelude::*;
 
 use super::e_step::WIDE;
-use super::layout::{self, BLOCK, Buffer, Layout, STRIDE};
+use super::layout::{self, Layout};
 use super::moments::{self, SCRATCH, Sums};
 use super::simd::{Dispatch, Machine, Real, Words};
 use crate::nearby::Skip;
 use crate::{Error, memory};
+use workspace::{Workspace, Workspaces};
 
 /// Shares per thread: 4, so that a thread delayed by the system delays the others by a quarter at most.
 const SHARES_PER_THREAD: usize = 4;
@@ -40,11 +42,12 @@ const SMALL_PASS: u128 = 200_000;
 pub(crate) struct Passes<T> {
     machine: Machine,
     pool: Arc<rayon::ThreadPool>,
-    shares: Vec<Share<T>>,
+    shares: Vec<Share>,
     /// Shares that the last pass did not need: parts of a data set differ in length, and share one workspace.
-    spare: Vec<Share<T>>,
+    spare: Vec<Share>,
     /// Shares that span all blocks, one per mixture, for several mixtures at once; empty until a pass has several.
-    alone: Vec<Share<T>>,
+    alone: Vec<Share>,
+    workspaces: Workspaces<T>,
     shape: Option<Shape>,
     /// Number of rows that the shares divide.
     rows: usize,
@@ -57,72 +60,57 @@ struct Shape {
     kind: CovarianceType,
     k: usize,
     d: usize,
+    /// Scratch columns per dimension.
+    scratch: usize,
 }
 
 impl Shape {
+    /// For passes of every kind.
+    const fn new(kind: CovarianceType, k: usize, d: usize) -> Self {
+        Self { kind, k, d, scratch: SCRATCH }
+    }
+
+    /// For passes that find the nearest centres: spherical moments of the rows of each need no scratch.
+    const fn of_nearest(kind: CovarianceType, k: usize, d: usize) -> Self {
+        Self { scratch: if matches!(kind, CovarianceType::Spherical) { 0 } else { SCRATCH }, ..Self::new(kind, k, d) }
+    }
+
     /// Approximate floating-point operations of a pass over `n` rows.
     const fn work(self, n: usize) -> u128 {
-        let Self { kind, k, d } = self;
+        let Self { kind, k, d, .. } = self;
         let per_component = if matches!(kind, CovarianceType::Full) { d * (d + 1) } else { 4 * d };
         2 * n as u128 * k as u128 * per_component as u128
     }
 }
 
-/// One share of the blocks, with its sums and workspace.
-struct Share<T> {
+/// One share of the blocks, with its sums.
+struct Share {
     blocks: Range<usize>,
     sums: Sums,
-    workspace: Workspace<T>,
-}
-
-/// Scratch of one share; row outputs have `BLOCK` values.
-struct Workspace<T> {
-    /// `(k, STRIDE)`: log joint densities, then responsibilities; or distances.
-    joint: Buffer<T>,
-    /// `(k, STRIDE)` squared distances for the spherical kind; else empty.
-    distances: Buffer<T>,
-    /// `(SCRATCH*d, STRIDE)`.
-    scratch: Buffer<T>,
-    top: Buffer<T>,
-    rest: Buffer<T>,
-    entropy: Buffer<T>,
-    labels: Vec<u32>,
-    /// Capacity for `k` components.
-    dense: Vec<u32>,
-    /// `(BLOCK, k)` responsibilities given by the caller; empty until first used.
-    given: Vec<f64>,
     /// One log-likelihood for each of several mixtures; empty until a pass has several.
     likelihoods: Vec<f64>,
-    /// [`Layout::block_buffer`].
-    block: Buffer<T>,
 }
 
-impl<T: Real> Workspace<T> {
-    fn new(layout: &Layout<T>, Shape { kind, k, d }: Shape) -> Self {
-        Self {
-            joint: Buffer::zeroed(k * STRIDE),
-            distances: Buffer::zeroed(if kind == CovarianceType::Spherical { k * STRIDE } else { 0 }),
-            scratch: Buffer::zeroed(SCRATCH * d * STRIDE),
-            top: Buffer::zeroed(BLOCK),
-            rest: Buffer::zeroed(BLOCK),
-            entropy: Buffer::zeroed(BLOCK),
-            labels: vec![0; BLOCK],
-            dense: Vec::with_capacity(k),
-            given: Vec::new(),
-            likelihoods: Vec::new(),
-            block: layout.block_buffer(),
-        }
-    }
-
-    /// Upper bound on the bytes of a workspace.
-    fn bytes(Shape { k, d, .. }: Shape) -> u128 {
-        (2 * k as u128 + ((SCRATCH + 1) * d) as u128 + 4) * (STRIDE * size_of::<T>()) as u128
+impl Share {
+    fn new(blocks: Range<usize>, Shape { kind, k, d, .. }: Shape, pairs: bool) -> Self {
+        Self { blocks, sums: Sums::zero(kind, k, d, pairs), likelihoods: Vec::new() }
     }
 }
 
 impl<T: Dispatch> Passes<T> {
     pub(crate) const fn new(machine: Machine, pool: Arc<rayon::ThreadPool>, skip: Skip) -> Self {
-        Self { machine, pool, shares: Vec::new(), spare: Vec::new(), alone: Vec::new(), shape: None, rows: 0, skip }
+        let workspaces = Workspaces::new(Shape::new(CovarianceType::Full, 0, 0), 0);
+        Self {
+            machine,
+            pool,
+            shares: Vec::new(),
+            spare: Vec::new(),
+            alone: Vec::new(),
+            workspaces,
+            shape: None,
+            rows: 0,
+            skip,
+        }
     }
 
     /// The instruction set of the passes.
@@ -147,7 +135,11 @@ impl<T: Dispatch> Passes<T> {
 
     /// Sizes the workspace and clears the sums.
     fn prepare(&mut self, layout: &Layout<T>, kind: CovarianceType, k: usize) -> Result<(), Error> {
-        let shape = Shape { kind, k, d: layout.d };
+        self.prepare_for(layout, Shape::new(kind, k, layout.d))
+    }
+
+    fn prepare_for(&mut self, layout: &Layout<T>, shape: Shape) -> Result<(), Error> {
+        let Shape { kind, k, .. } = shape;
         if (self.shape, self.rows) == (Some(shape), layout.n) {
             self.shares.iter_mut().for_each(|share| share.sums.clear());
             return Ok(());
@@ -155,21 +147,19 @@ impl<T: Dispatch> Passes<T> {
         let pairs = kind == CovarianceType::Tied && moments::pairs_pay(layout.n, k, layout.d);
         let sums = Sums::bytes(kind, k, layout.d, pairs);
         let count = self.count(layout, shape, sums);
-        let is_alike = |share: &Share<T>| self.shape == Some(shape) && share.sums.pairs.is_empty() != pairs;
+        let is_alike = |share: &Share| self.shape == Some(shape) && share.sums.pairs.is_empty() != pairs;
         if !self.shares.first().is_some_and(is_alike) {
             (self.shares, self.spare, self.alone) = (Vec::new(), Vec::new(), Vec::new());
+            self.workspaces = Workspaces::new(shape, layout.block_len());
         }
         self.spare.append(&mut self.shares);
         self.alone.iter_mut().for_each(|share| share.blocks = 0..layout.blocks());
         self.shape = None;
-        let missing = count.saturating_sub(self.spare.len());
-        memory::check("the workspace of a pass", missing as u128 * (sums + Workspace::<T>::bytes(shape)))?;
-        let made = (0..missing).map(|_| Share {
-            blocks: 0..0,
-            sums: Sums::zero(kind, k, layout.d, pairs),
-            workspace: Workspace::new(layout, shape),
-        });
-        self.spare.extend(made);
+        let (missing, at_once) = (count.saturating_sub(self.spare.len()), count.min(self.pool.current_num_threads()));
+        let workspaces = self.workspaces.missing(at_once) as u128 * Workspace::<T>::bytes(shape);
+        memory::check("the workspace of a pass", missing as u128 * sums + workspaces)?;
+        self.workspaces.reserve(at_once);
+        self.spare.extend((0..missing).map(|_| Share::new(0..0, shape, pairs)));
         self.shares = self.spare.split_off(self.spare.len() - count);
         let blocks = layout.blocks();
         for (i, share) in self.shares.iter_mut().enumerate() {
@@ -192,10 +182,11 @@ impl<T: Dispatch> Passes<T> {
     }
 
     /// Runs `work` on every share; on all threads if there is more than one share.
-    fn for_each(&mut self, work: impl Fn(&mut Share<T>) + Send + Sync) {
+    fn for_each(&mut self, work: impl Fn(&mut Share, &mut Workspace<T>) + Send + Sync) {
+        let run = |share: &mut Share| self.workspaces.lend(|workspace| work(share, workspace));
         match self.shares.as_mut_slice() {
-            [only] => work(only),
-            all => self.pool.install(|| all.par_iter_mut().for_each(work)),
+            [only] => run(only),
+            all => self.pool.install(|| all.par_iter_mut().for_each(run)),
         }
     }
 
@@ -214,7 +205,7 @@ impl<T: Dispatch> Passes<T> {
 
 /// [`Passes::statistics`] for the given shares.
 fn collect<T: Real>(
-    shares: &mut [Share<T>],
+    shares: &mut [Share],
     layout: &Layout<T>,
     kind: CovarianceType,
     centres: ArrayView2<'_, f64>,

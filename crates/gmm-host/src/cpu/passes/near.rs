@@ -39,7 +39,10 @@ impl<T: Dispatch> Passes<T> {
         let machine = self.machine;
         let rest = noise.map_or(1.0, NoiseTerms::rest);
         let floors = &moments::floors(&terms.weights, rest * tiles.layout.total_weight / tiles.layout.n as f64);
-        let run = |share: &mut Share<T>| T::dispatch(machine, Expectation { tiles, pass: *pass, floors, share });
+        let workspaces = &self.workspaces;
+        let run = |share: &mut Share| {
+            workspaces.lend(|work| T::dispatch(machine, Expectation { tiles, pass: *pass, floors, share, work }))
+        };
         let evaluated: usize = match self.shares.as_mut_slice() {
             [only] => run(only),
             all => self.pool.install(|| all.par_iter_mut().map(run).sum()),
@@ -53,7 +56,8 @@ struct Expectation<'a, T: Real> {
     tiles: &'a Tiles<T>,
     pass: NearPass<'a, T>,
     floors: &'a [T],
-    share: &'a mut Share<T>,
+    share: &'a mut Share,
+    work: &'a mut Workspace<T>,
 }
 
 impl<T: Real> Kernel<T> for Expectation<'_, T> {
@@ -62,8 +66,8 @@ impl<T: Real> Kernel<T> for Expectation<'_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) -> usize {
-        let Self { tiles, pass: NearPass { terms: all, bounds, noise }, floors: all_floors, share } = self;
-        let Share { blocks, sums, workspace: work } = share;
+        let Self { tiles, pass: NearPass { terms: all, bounds, noise }, floors: all_floors, share, work } = self;
+        let Share { blocks, sums, .. } = share;
         let mut near = Near::new(tiles, all, bounds, blocks.clone());
         let mut some_sums = Sums::zero(all.kind, 0, all.d, false);
         let mut some_floors = Vec::new();

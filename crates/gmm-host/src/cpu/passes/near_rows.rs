@@ -14,7 +14,7 @@ use super::super::tiles::Tiles;
 use super::evaluate::EStepOutput;
 use super::near::{Near, rounding};
 use super::nearest::{assign, distances};
-use super::{Passes, Share, Workspace, padded};
+use super::{Passes, Shape, Share, Workspace, padded};
 use crate::nearby::{Bounds, GROUP, RowBox, Selection};
 use crate::{Error, EvaluateOptions, Evaluation, memory};
 
@@ -42,8 +42,9 @@ impl<T: Dispatch> Passes<T> {
             let rows = (share.blocks.end * BLOCK).min(n) - share.blocks.start * BLOCK;
             work.push((left.split(rows, terms.k), share));
         }
-        let run = |(out, share): &mut (EvaluateOptions<'_>, &mut Share<T>)| {
-            T::dispatch(machine, Evaluate { tiles, terms, bounds, out, share });
+        let workspaces = &self.workspaces;
+        let run = |(out, share): &mut (EvaluateOptions<'_>, &mut Share)| {
+            workspaces.lend(|work| T::dispatch(machine, Evaluate { tiles, terms, bounds, out, share, work }));
         };
         match work.as_mut_slice() {
             [only] => run(only),
@@ -71,9 +72,9 @@ impl<T: Dispatch> Passes<T> {
         centres: &[T],
         bounds: &Bounds,
     ) -> Result<(), Error> {
-        self.prepare(&tiles.layout, kind, bounds.components())?;
+        self.prepare_for(&tiles.layout, Shape::of_nearest(kind, bounds.components(), tiles.layout.d))?;
         let machine = self.machine;
-        self.for_each(|share| T::dispatch(machine, Nearest { tiles, kind, centres, bounds, share }));
+        self.for_each(|share, work| T::dispatch(machine, Nearest { tiles, kind, centres, bounds, share, work }));
         Ok(())
     }
 }
@@ -84,7 +85,8 @@ struct Evaluate<'a, 'b, T: Real> {
     bounds: &'a Bounds,
     /// Outputs of the share's rows, in the order of the tiles.
     out: &'a mut EvaluateOptions<'b>,
-    share: &'a mut Share<T>,
+    share: &'a mut Share,
+    work: &'a mut Workspace<T>,
 }
 
 impl<T: Real> Kernel<T> for Evaluate<'_, '_, T> {
@@ -92,8 +94,8 @@ impl<T: Real> Kernel<T> for Evaluate<'_, '_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
-        let Self { tiles, terms, bounds, out, share } = self;
-        let Share { blocks, sums, workspace: work } = share;
+        let Self { tiles, terms, bounds, out, share, work } = self;
+        let Share { blocks, sums, .. } = share;
         let mut near = Near::new(tiles, terms, bounds, blocks.clone());
         let ones = [T::ONE; BLOCK];
         // The totals need no rows of weight 0.
@@ -145,7 +147,8 @@ struct Nearest<'a, T: Real> {
     /// `(k, d)`.
     centres: &'a [T],
     bounds: &'a Bounds,
-    share: &'a mut Share<T>,
+    share: &'a mut Share,
+    work: &'a mut Workspace<T>,
 }
 
 impl<T: Real> Kernel<T> for Nearest<'_, T> {
@@ -153,8 +156,8 @@ impl<T: Real> Kernel<T> for Nearest<'_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
-        let Self { tiles, kind, centres, bounds, share } = self;
-        let Share { blocks, sums, workspace: work } = share;
+        let Self { tiles, kind, centres, bounds, share, work } = self;
+        let Share { blocks, sums, .. } = share;
         let d = tiles.layout.d;
         let (mut selection, mut chosen) = (Selection::default(), Vec::new());
         let (mut low, mut high) = (vec![0.0; d], vec![0.0; d]);

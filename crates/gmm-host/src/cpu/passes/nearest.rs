@@ -7,7 +7,7 @@ use super::super::e_step::{SIDE_BY_SIDE, WIDE, squared_distances, store};
 use super::super::layout::{BLOCK, Buffer, Layout, STRIDE};
 use super::super::moments::{self, Accumulate, Tile};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
-use super::{Passes, Share, padded};
+use super::{Passes, Shape, Share, Workspace, padded};
 use crate::Error;
 use crate::engine::DISTANCE_ROWS;
 
@@ -15,9 +15,9 @@ impl<T: Dispatch> Passes<T> {
     /// Computes moments about `centres`, `(k, d)`, with each row in the cluster of its nearest centre.
     pub(crate) fn nearest(&mut self, layout: &Layout<T>, kind: CovarianceType, centres: &[T]) -> Result<(), Error> {
         let k = centres.len() / layout.d;
-        self.prepare(layout, kind, k)?;
+        self.prepare_for(layout, Shape::of_nearest(kind, k, layout.d))?;
         let machine = self.machine;
-        self.for_each(|share| T::dispatch(machine, Nearest { layout, kind, centres, k, share }));
+        self.for_each(|share, work| T::dispatch(machine, Nearest { layout, kind, centres, k, share, work }));
         Ok(())
     }
 
@@ -70,7 +70,8 @@ struct Nearest<'a, T: Real> {
     kind: CovarianceType,
     centres: &'a [T],
     k: usize,
-    share: &'a mut Share<T>,
+    share: &'a mut Share,
+    work: &'a mut Workspace<T>,
 }
 
 impl<T: Real> Kernel<T> for Nearest<'_, T> {
@@ -78,9 +79,8 @@ impl<T: Real> Kernel<T> for Nearest<'_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, w: W) {
-        let Self { layout, kind, centres, k, share } = self;
+        let Self { layout, kind, centres, k, share, work } = self;
         let d = layout.d;
-        let work = &mut share.workspace;
         // Include every row that has any responsibility.
         let floors = vec![T::ZERO; k];
         for block in share.blocks.clone() {
