@@ -228,6 +228,7 @@ pub fn signatures() -> Vec<Signature> {
         one(many::many_fits()),
     ]);
     all.extend(deconvolution::Form::ALL.iter().map(|form| one(form.kernel())));
+    all.push(one(deconvolution::deconvolution_factors()));
     all.push(one(mixing::mix_columns()));
     all.extend([one(probe::probe_words()), tensor(one(probe::probe_mma()))]);
     all

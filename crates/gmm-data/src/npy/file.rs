@@ -4,7 +4,7 @@
 use super::grid::Grid;
 use super::header::Header;
 use super::number::Number;
-use super::values::{BLOCK, TILE, Values, WHAT};
+use super::values::{TILE, Values, WHAT};
 use crate::error::Fault;
 use crate::input::Input;
 use crate::memory::Limit;
@@ -13,6 +13,10 @@ use crate::store::Store;
 
 /// Values of the matrix per task. Reading fewer takes less time than starting a thread.
 const SHARE: usize = 1 << 19;
+
+/// Bytes that a thread reads at a time, and then converts: a multiple of every type's size. With many threads, more would be a
+/// noticeable part of the memory.
+const BLOCK: usize = 1 << 16;
 
 /// Reads the selected columns in row-major order, of an npy file that begins at byte `base` of the input. The header agrees with
 /// the file's length.

@@ -142,6 +142,9 @@ const SMALL: u64 = 1 << 20;
 /// Bytes of which a thread takes the checksum at a time.
 const PIECE: u64 = 1 << 20;
 
+/// Bytes of it that are read at a time, to memory of each thread.
+const AT_ONCE: usize = 1 << 15;
+
 impl Stored {
     /// `None` if the array is compressed, encrypted, short or not all there.
     fn of<R: Read + Seek>(archive: &mut Archive<R>, name: &str) -> Option<Self> {
@@ -161,10 +164,15 @@ impl Stored {
         let tasks: Vec<_> = sums.iter_mut().enumerate().collect();
         let threads = parallel::threads(tasks.len());
         parallel::each(tasks, threads, |(i, sum)| {
-            let at = start + i as u64 * PIECE;
-            let mut bytes = vec![0; PIECE.min(end - at) as usize];
-            input.read_at(at, &mut bytes)?;
-            sum.update(&bytes);
+            let mut at = start + i as u64 * PIECE;
+            let end = end.min(at + PIECE);
+            let mut bytes = [0; AT_ONCE];
+            while at < end {
+                let bytes = &mut bytes[..(end - at).min(AT_ONCE as u64) as usize];
+                input.read_at(at, bytes)?;
+                sum.update(bytes);
+                at += bytes.len() as u64;
+            }
             Ok::<_, Fault>(())
         })?;
         let mut all = Hasher::new();

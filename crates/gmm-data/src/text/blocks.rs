@@ -70,7 +70,7 @@ impl Blocks {
     pub(super) fn new(line: usize) -> Self {
         /// Large enough that handing a block to a thread costs nothing; small enough that those in flight stay small
         /// beside the table, and one stays in the L2 cache.
-        const SIZE: usize = 1 << 19;
+        const SIZE: usize = 1 << 18;
         /// Maximum size, for long lines.
         const MOST: usize = 1 << 22;
         Self { size: (4 * line).clamp(SIZE, MOST), after: 1 << 16, threads: None, alone: 2 }

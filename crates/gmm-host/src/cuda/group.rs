@@ -21,7 +21,9 @@ use crate::em::{EmOptions, EmRun};
 use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding, check_features};
 use crate::init::{RowDraw, WeighedRows};
 use crate::products::{Kind, Multiplier};
-use crate::{CpuEngine, CudaEngine, Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident};
+use crate::{
+    CpuEngine, CudaEngine, Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident, missing,
+};
 
 /// Several NVIDIA GPUs of this machine, each with a contiguous share of the rows.
 ///
@@ -169,6 +171,20 @@ impl Engine for CudaGroup {
         want: &mut EvaluateOptions<'_>,
     ) -> Result<Option<Evaluation>, Error> {
         few::evaluate_beside_a_device(data, precision, shift, mixture, want)
+    }
+
+    /// As for one device.
+    fn load_incomplete(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        let by_pattern = || missing::load(&|rows, shift| self.load(rows, precision, shift), data, shift, None);
+        if !deconvolution::takes_missing(data.n_features()) {
+            return by_pattern();
+        }
+        let ranges = shard_ranges(data.n_rows(), self.gpus.len());
+        match GroupPasses::new(self.gpus.iter().cloned().zip(ranges).collect(), data) {
+            Ok(passes) => missing::with_passes(data, shift, Box::new(passes)),
+            Err(Error::Memory { .. }) => by_pattern(),
+            Err(error) => Err(error),
+        }
     }
 
     /// As for one device.

@@ -55,7 +55,7 @@ use crate::described::LoopCandidate;
 use crate::engine::{DeviceInput, RowsAndReach, check_features};
 use crate::many::{Job, SmallFit};
 use crate::products::{Kind, Multiplier};
-use crate::{Engine, Error, Evaluate, EvaluateOptions, Evaluation, Resident, Tuning};
+use crate::{Engine, Error, Evaluate, EvaluateOptions, Evaluation, Resident, Tuning, missing};
 use deconvolution::CudaPasses;
 use driver::device::Gpu;
 use driver::{ptx, staging};
@@ -296,6 +296,20 @@ impl Engine for CudaEngine {
 
     fn fit_small(&self, data: &Dataset, jobs: &[Job<'_>]) -> Result<Option<Vec<Option<SmallFit>>>, Error> {
         many::fit(&self.gpu, data, jobs)
+    }
+
+    /// Up to 64 columns by kernels over all patterns of missing values, in `f64`, if the rows have room on the device.
+    fn load_incomplete(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
+        let by_pattern = || missing::load(&|rows, shift| self.load(rows, precision, shift), data, shift, None);
+        if !deconvolution::takes_missing(data.n_features()) {
+            return by_pattern();
+        }
+        match CudaPasses::new(self.gpu.clone(), data) {
+            Ok(passes) => missing::with_passes(data, shift, Box::new(passes)),
+            // Rows that have no room are streamed.
+            Err(Error::Memory { .. }) => by_pattern(),
+            Err(error) => Err(error),
+        }
     }
 
     /// Of rows with measurement errors: at most 16 columns, or independent errors and diagonal covariances. All passes over

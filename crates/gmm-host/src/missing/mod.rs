@@ -5,6 +5,8 @@
 //! makes, for each pattern, a pass under the marginal mixture, and a [`Completion`] turns its statistics into those of all
 //! columns. So the cost beside the passes is that of the factors of each pattern, and no row is touched twice.
 //!
+//! A GPU has passes over the patterns of all rows at once, which take the place of all that.
+//!
 //! k-means and the moments of given responsibilities use the observed values of each row only ([`available`]).
 
 mod available;
@@ -20,6 +22,7 @@ use gmm_model::{CovarianceType, Dataset, Matrix, Mixture, Statistics};
 use ndarray::ArrayView2;
 use rayon::prelude::*;
 
+use crate::deconvolution::MeasuredPasses;
 use crate::engine::{ComponentColumns, Evaluate, Passes, check_features};
 use crate::{Data, Error, EvaluateOptions, Evaluation, FillResponsibilities, FitOptions, Init, Resident, memory};
 use available::Available;
@@ -88,12 +91,30 @@ pub(crate) fn load(
     Ok(Box::new(HoledRows::new(data.rows().clone(), weights, shift, (patterns, unobserved), pool)))
 }
 
+/// Rows with missing values whose sums and densities `passes` compute.
+///
+/// # Errors
+/// [`Error::Dimension`] if the shift has another number of columns.
+pub(crate) fn with_passes(
+    data: &Dataset,
+    shift: &[f64],
+    passes: Box<dyn MeasuredPasses>,
+) -> Result<Box<dyn Resident>, Error> {
+    check_features(data.n_features(), shift.len())?;
+    let weights = data.weights().map(<[f64]>::to_vec);
+    let mut rows = HoledRows::new(data.rows().clone(), weights, shift, (Vec::new(), Vec::new()), None);
+    rows.passes = Some(passes);
+    Ok(Box::new(rows))
+}
+
 /// Rows with missing values, grouped by pattern.
 pub(crate) struct HoledRows {
     /// The rows as they were given, `(n, d)`, with NaN where a value is missing.
     rows: Matrix,
     weights: Option<Vec<f64>>,
     shift: Vec<f64>,
+    /// Passes over all rows at once; there are then no shares.
+    passes: Option<Box<dyn MeasuredPasses>>,
     /// The patterns in the order of their first rows, in shares of similar cost. Sums are taken per share, and added in order.
     shares: Vec<Vec<PatternRows>>,
     /// Rows without an observed value, ascending.
@@ -118,7 +139,7 @@ impl HoledRows {
     ) -> Self {
         let shares = shares(patterns, shift.len());
         let (near, drawn) = (Vec::new(), Vec::new());
-        Self { rows, weights, shift: shift.to_vec(), shares, unobserved, pool, near, drawn }
+        Self { rows, weights, shift: shift.to_vec(), passes: None, shares, unobserved, pool, near, drawn }
     }
 
     fn weight(&self, row: usize) -> f64 {
@@ -147,6 +168,9 @@ impl HoledRows {
         run: impl Fn(&mut PatternRows, &Mixture) -> Result<Statistics, Error> + Sync,
     ) -> Result<Statistics, Error> {
         check_features(self.shift.len(), mixture.n_features())?;
+        if let Some(passes) = &self.passes {
+            return passes.pass(mixture);
+        }
         let kind = mixture.covariance_type();
         let zero = || Statistics::zero(kind, mixture.means().to_owned());
         let lanes = Lanes::new(mixture);
@@ -203,6 +227,14 @@ impl Passes for HoledRows {
     }
 
     fn sample(&mut self, rows: &[usize], weights: Option<&[f64]>) -> Result<Box<dyn Resident>, Error> {
+        if let Some(passes) = &self.passes {
+            let some = Dataset::with_holes(self.rows.select_rows(rows))?;
+            let weighed = match weights {
+                Some(weights) => some.with_weights(weights.to_vec())?,
+                None => some,
+            };
+            return with_passes(&weighed, &self.shift, passes.of_rows(weighed.clone())?);
+        }
         let found = patterns::sampled(&mut self.shares, self.rows.dim().0, rows, weights)?;
         let (some, weights) = (self.rows.select_rows(rows), weights.map(<[f64]>::to_vec));
         Ok(Box::new(Self::new(some, weights, &self.shift, found, self.pool.clone())))
@@ -231,6 +263,9 @@ impl Passes for HoledRows {
 impl Evaluate for HoledRows {
     fn evaluate(&mut self, mixture: &Mixture, mut want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
         check_features(self.shift.len(), mixture.n_features())?;
+        if let Some(passes) = &self.passes {
+            return passes.evaluate(mixture, want);
+        }
         let mut total = self.evaluate_unobserved(mixture, &mut want);
         let wants_rows = want.log_densities.is_some() || want.responsibilities.is_some() || want.labels.is_some();
         let lanes = Lanes::new(mixture);
@@ -259,6 +294,10 @@ impl Evaluate for HoledRows {
     fn log_likelihoods(&mut self, mixtures: &[Mixture]) -> Result<Vec<f64>, Error> {
         for mixture in mixtures {
             check_features(self.shift.len(), mixture.n_features())?;
+        }
+        if let Some(passes) = &self.passes {
+            let value = |mixture| Ok(passes.evaluate(mixture, EvaluateOptions::default())?.log_likelihood);
+            return mixtures.iter().map(value).collect();
         }
         let lanes: Vec<_> = mixtures.iter().map(|mixture| (mixture, Lanes::new(mixture))).collect();
         let all = self.each(8 * mixtures.len(), |share| {

@@ -37,6 +37,15 @@ pub(crate) fn errors(bench: &Bench, tally: &mut Tally) {
         let exact = Dataset::new(rows.clone()).expect("rows");
         rows.indexed_iter_mut().filter(|((i, j), _)| (i + 3 * j) % 7 == 0).for_each(|(_, v)| *v = f32::NAN);
         let holed = Dataset::with_holes(rows).expect("NaN counts as missing");
+        let plain = if n % 2 == 1 {
+            holed.clone().with_weights((0..n).map(|i| 0.5 * (i % 4) as f64).collect()).expect("weights")
+        } else {
+            holed.clone()
+        };
+        for kind in CovarianceType::ALL {
+            let mixture = common::mixture(kind, k, d, 0.0, 2.0, 4);
+            compare(bench, tally, &plain, &mixture, &format!("{kind} holes alone n={n} d={d} k={k}"));
+        }
         for (rows, what) in [(exact, "complete"), (holed, "with holes")] {
             for (errors, of) in [(independent(n, d), "independent"), (correlated(n, d), "correlated")] {
                 let mut noisy = rows.clone().with_measurement_errors(errors).expect("errors of each value");

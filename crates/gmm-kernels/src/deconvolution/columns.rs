@@ -29,7 +29,13 @@ impl Row {
     unsafe fn of(&self, a: &Deconvolution, j: u32) -> (f64, f64) {
         let at = tiled_index(self.row, j, a.d);
         // SAFETY: `j < d`, and the row is one of a padded tile.
-        unsafe { (device::load(a.x, at), device::load(a.errors, at)) }
+        unsafe {
+            let x = device::load(a.x, at);
+            if !a.errors.is_null() {
+                return (x, device::load(a.errors, at));
+            }
+            (x, if x.is_nan() { f64::INFINITY } else { 0.0 })
+        }
     }
 }
 
@@ -57,7 +63,7 @@ impl NoisyRow for Row {
     }
 
     #[inline(always)]
-    unsafe fn condition(&self, a: &Deconvolution, record: *const f64) -> Density {
+    unsafe fn condition(&self, a: &Deconvolution, _: u32, record: *const f64) -> Density {
         let mut pivots = Pivots::new(0);
         let mut j = 0;
         while j < a.d {
@@ -77,7 +83,7 @@ impl NoisyRow for Row {
     }
 
     #[inline(always)]
-    unsafe fn add(&self, a: &Deconvolution, record: *const f64, stage: Stage, sums: *mut f64) {
+    unsafe fn add(&self, a: &Deconvolution, _: u32, record: *const f64, stage: Stage, sums: *mut f64) {
         stage.put(0, 1.0);
         // SAFETY: the component has `1 + 2*d` sums.
         unsafe { stage.add_up(1, sums, 0) };

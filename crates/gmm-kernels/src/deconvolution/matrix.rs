@@ -176,7 +176,7 @@ impl NoisyRow for Row {
 
     /// Leaves `L`, with the reciprocals of the pivots on its diagonal, and `L⁻¹ z` in the scratch.
     #[inline(always)]
-    unsafe fn condition(&self, a: &Deconvolution, record: *const f64) -> Density {
+    unsafe fn condition(&self, a: &Deconvolution, _: u32, record: *const f64) -> Density {
         let (d, y) = (a.d, Self::vector(a.d));
         let (at, mut pivots) = (|i: u32, j: u32| packed_index(i, j) as u32, Pivots::new(d));
         let get = |i: u32, j: u32| self.get(at(i, j));
@@ -217,7 +217,7 @@ impl NoisyRow for Row {
     }
 
     #[inline(always)]
-    unsafe fn add(&self, a: &Deconvolution, record: *const f64, stage: Stage, sums: *mut f64) {
+    unsafe fn add(&self, a: &Deconvolution, _: u32, record: *const f64, stage: Stage, sums: *mut f64) {
         let d = a.d;
         let (row, moved) = (Self::vector(d), Self::vector(d) + d);
         self.invert(d);

@@ -12,22 +12,25 @@
 //!     for each component:            the same again; r; mean b and covariance B of the true row
 //!         r, r b, r (b bᵀ + B)       to shared memory; then one thread per sum, over the 32 rows
 //! ```
-//! No row's results reach device memory unless they are wanted. Three forms of it differ in how they condition on a row:
+//! No row's results reach device memory unless they are wanted. Four forms of it differ in how they condition on a row:
 //!
 //! | form | covariances | errors | columns | |
 //! |---|---|---|---|---|
 //! | [`Form::Columns`] | diagonal, spherical | independent | any number | every column by itself |
 //! | [`Form::Small`] | any | independent | up to 8 | one column after another, in registers |
 //! | [`Form::Matrix`] | any | any | up to 16 | a factor of `T` and `T⁻¹`, in shared memory |
+//! | [`Form::Patterns`] | full, tied | none, but missing values | up to 64 | [factors](PatternFactors) of each set of observed columns, made before |
 //!
 //! All is computed in `f64`, also for rows of single precision: variances of errors and of components may differ by
 //! many orders of magnitude. A column whose value is missing has an infinite error variance, no covariances of errors,
-//! and the value 0. Sums of a block are added by the same threads in the same order each time; a block has a
+//! and the value 0; or, without errors, the value NaN. Sums of a block are added by the same threads in the same order each time; a block has a
 //! contiguous range of the groups. There are no barriers of more than a warp.
 
 mod columns;
+mod factors;
 mod matrix;
 mod pass;
+mod patterns;
 mod pivots;
 mod small;
 mod sums;
@@ -50,6 +53,13 @@ pub const FAILURE: u32 = 3;
 /// Most columns of the form [`Form::Matrix`].
 pub const MOST_COLUMNS: u32 = 16;
 
+/// Most columns of the form [`Form::Patterns`]: bits of a mask.
+pub const MOST_MASKED: u32 = u64::BITS;
+
+#[cfg(not(target_arch = "nvptx64"))]
+pub use factors::deconvolution_factors;
+pub use factors::{PatternFactors, factors_len};
+
 kernels! {
     /// One pass. Arrays of rows are [tiled](crate::layout::tiled_index); rows past `n` have error variances of 1.
     Deconvolution {
@@ -61,10 +71,19 @@ kernels! {
         d: u32,
         /// `(n, d)`: measured values; 0 where a value is missing.
         x: *const f64,
-        /// `(n, d)` error variances, or `(n, d*(d+1)/2)` packed error covariances; a missing value has variance +∞.
+        /// `(n, d)` error variances, or `(n, d*(d+1)/2)` packed error covariances; a missing value has variance +∞. Null
+        /// if there are no errors, for [`Form::Columns`] and [`Form::Patterns`].
         errors: *const f64,
         /// 1 if `errors` are covariances, else 0.
         is_correlated: u32,
+        /// `(n,)`: the pattern of each row, for [`Form::Patterns`].
+        patterns: *const u32,
+        /// A bit for each observed column of each pattern, for [`Form::Patterns`].
+        masks: *const u64,
+        /// The pattern that `factors` begin with.
+        first_pattern: u32,
+        /// `(.., k, factors_len)`: [factors](PatternFactors) of the patterns of all `n` rows, for [`Form::Patterns`].
+        factors: *const f64,
         /// `(n,)`: row weights; or null if every row has weight 1.
         row_weights: *const f64,
         /// `(k,)`: component weights.
@@ -100,6 +119,8 @@ kernels! {
     deconvolution_small_8 => pass::body::<small::Row::<8, 36>>, small_shared::<8>, threads;
     /// Any errors, up to [`MOST_COLUMNS`] columns.
     deconvolution_matrix => pass::body::<matrix::Row>, matrix_shared, threads;
+    /// Missing values, up to [`MOST_MASKED`] columns.
+    deconvolution_patterns => pass::body::<patterns::Row>, patterns_shared, threads;
 }
 
 /// The kernel of a shape.
@@ -111,14 +132,29 @@ pub enum Form {
     Small(u32),
     /// Factors in shared memory.
     Matrix,
+    /// Factors of each set of observed columns, made before.
+    Patterns,
 }
 
 impl Form {
     /// All forms.
-    pub const ALL: [Self; 7] =
-        [Self::Columns, Self::Small(2), Self::Small(3), Self::Small(4), Self::Small(6), Self::Small(8), Self::Matrix];
+    pub const ALL: [Self; 8] = [
+        Self::Columns,
+        Self::Small(2),
+        Self::Small(3),
+        Self::Small(4),
+        Self::Small(6),
+        Self::Small(8),
+        Self::Matrix,
+        Self::Patterns,
+    ];
 
-    /// The form for `d` columns; `None` if there is none. `is_diagonal` says whether covariances are diagonal or
+    /// The form for `d` columns with missing values and without errors; `None` if there is none.
+    pub fn of_holes(is_diagonal: bool, d: u32) -> Option<Self> {
+        if is_diagonal { Some(Self::Columns) } else { (d <= MOST_MASKED).then_some(Self::Patterns) }
+    }
+
+    /// The form for `d` columns with errors; `None` if there is none. `is_diagonal` says whether covariances are diagonal or
     /// spherical, `is_correlated` whether errors are covariances.
     pub fn of(is_diagonal: bool, is_correlated: bool, d: u32) -> Option<Self> {
         if is_correlated {
@@ -128,6 +164,7 @@ impl Form {
             Self::Columns => is_diagonal,
             Self::Small(columns) => *columns >= d,
             Self::Matrix => d <= MOST_COLUMNS,
+            Self::Patterns => false,
         })
     }
 
@@ -135,7 +172,7 @@ impl Form {
     pub const fn columns(self, d: u32) -> u32 {
         match self {
             Self::Small(columns) => columns,
-            Self::Columns | Self::Matrix => d,
+            Self::Columns | Self::Matrix | Self::Patterns => d,
         }
     }
 
@@ -143,7 +180,7 @@ impl Form {
     pub const fn second(self, d: u32) -> u32 {
         match self {
             Self::Columns => d,
-            Self::Small(_) | Self::Matrix => packed_len(self.columns(d)) as u32,
+            Self::Small(_) | Self::Matrix | Self::Patterns => packed_len(self.columns(d)) as u32,
         }
     }
 
@@ -172,6 +209,7 @@ impl Form {
             Self::Small(8) => deconvolution_small_8(),
             Self::Small(_) => panic!("{self:?} is not there"),
             Self::Matrix => deconvolution_matrix(),
+            Self::Patterns => deconvolution_patterns(),
         }
     }
 }
@@ -194,4 +232,9 @@ fn small_shared<const D: u32>(_: &Deconvolution) -> u64 {
 #[cfg(not(target_arch = "nvptx64"))]
 fn matrix_shared(a: &Deconvolution) -> u64 {
     sums::bytes(matrix::staged(a.d)) + u64::from(8 * WARP * matrix::scratch(a.d))
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn patterns_shared(a: &Deconvolution) -> u64 {
+    sums::bytes(patterns::staged(a.d))
 }

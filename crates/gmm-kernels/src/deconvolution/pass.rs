@@ -29,18 +29,18 @@ pub(super) trait NoisyRow: Sized {
     /// How many values are measured.
     fn measured(&self) -> u32;
 
-    /// The density of the row in the component whose record is at `record`.
+    /// The density of the row in component `c`, whose record is at `record`.
     ///
     /// # Safety
-    /// The record is live.
-    unsafe fn condition(&self, a: &Deconvolution, record: *const f64) -> Density;
+    /// The record is live, and that of `c`.
+    unsafe fn condition(&self, a: &Deconvolution, c: u32, record: *const f64) -> Density;
 
     /// Adds the expected moments of the warp's true rows to the component's sums. All lanes call it together, right
     /// after [`condition`](Self::condition).
     ///
     /// # Safety
-    /// Record and sums are live, and only this warp uses the sums.
-    unsafe fn add(&self, a: &Deconvolution, record: *const f64, stage: Stage, sums: *mut f64);
+    /// Record and sums are live and those of `c`, and only this warp uses the sums.
+    unsafe fn add(&self, a: &Deconvolution, c: u32, record: *const f64, stage: Stage, sums: *mut f64);
 }
 
 /// A component's record.
@@ -125,7 +125,7 @@ unsafe fn normalise<R: NoisyRow>(a: &Deconvolution, own: &R, failures: *mut f64,
     while c < a.k {
         let record = record::<R>(a, c);
         // SAFETY: the record of a component below `k`.
-        let (density, log_weight) = unsafe { (own.condition(a, record), device::load(record, 0)) };
+        let (density, log_weight) = unsafe { (own.condition(a, c, record), device::load(record, 0)) };
         let failing = warp::ballot(density.failed());
         if failing != 0 && !*failed {
             *failed = true;
@@ -172,7 +172,7 @@ unsafe fn share_out<R: NoisyRow>(
     while c < a.k {
         let record = record::<R>(a, c);
         // SAFETY: the record of a component below `k`.
-        let (density, log_weight) = unsafe { (own.condition(a, record), device::load(record, 0)) };
+        let (density, log_weight) = unsafe { (own.condition(a, c, record), device::load(record, 0)) };
         let mut log = log_weight + (constant + density.exponent) - log_density;
         let mut share = log.exp_below();
         if underflows {
@@ -198,7 +198,7 @@ unsafe fn share_out<R: NoisyRow>(
             if warp::any(counts) {
                 let of_component = sums.wrapping_add((c as u64 * R::record(a) as u64) as usize);
                 // SAFETY: the component has as many sums as numbers in its record.
-                unsafe { own.add(a, record, Stage::new(counts, counted), of_component) };
+                unsafe { own.add(a, c, record, Stage::new(counts, counted), of_component) };
             }
         }
         c += 1;

@@ -69,7 +69,16 @@ impl Density {
         self.column != NONE
     }
 
-    /// The column that failed, and its pivot.
+    /// What [`failure`](Self::failure) and [`exponent`](Self::exponent) were of a matrix before, with the squared distance of
+    /// another row.
+    #[inline(always)]
+    pub(super) fn of_factor(exponent: f64, (column, pivot): (u32, f64), distance: f64) -> Self {
+        // Also if it is NaN, a difference of infinities: the squared distance overflows, and the density is 0.
+        let distance = if distance < f64::INFINITY { distance } else { f64::INFINITY };
+        Self { exponent: Real::fma(-0.5, distance, exponent), column, pivot }
+    }
+
+    /// The column that failed, or [`NONE`], and its pivot.
     #[inline(always)]
     pub(super) fn failure(&self) -> (u32, f64) {
         (self.column, self.pivot)

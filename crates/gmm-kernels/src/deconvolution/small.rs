@@ -122,13 +122,13 @@ impl<const D: usize, const P: usize> NoisyRow for Row<D, P> {
     }
 
     #[inline(always)]
-    unsafe fn condition(&self, a: &Deconvolution, record: *const f64) -> Density {
+    unsafe fn condition(&self, a: &Deconvolution, _: u32, record: *const f64) -> Density {
         // SAFETY: as the caller guarantees.
         unsafe { self.given(a, record).0 }
     }
 
     #[inline(always)]
-    unsafe fn add(&self, a: &Deconvolution, record: *const f64, stage: Stage, sums: *mut f64) {
+    unsafe fn add(&self, a: &Deconvolution, _: u32, record: *const f64, stage: Stage, sums: *mut f64) {
         // Again, since most of it is not part of the density: what is would take registers until here. The compiler cannot
         // know that this is the same record.
         let again = record.wrapping_add(device::unknown(0) as usize);

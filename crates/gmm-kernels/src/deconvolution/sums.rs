@@ -4,7 +4,7 @@ use crate::device::{self, Shared, WARP, anew, warp};
 use crate::each::each;
 
 /// From one number to the next: odd, so that threads at different numbers use different banks.
-const STRIDE: u32 = WARP + 1;
+pub(super) const STRIDE: u32 = WARP + 1;
 
 /// Bytes of shared memory for `count` numbers of each row.
 #[cfg(not(target_arch = "nvptx64"))]
@@ -46,6 +46,30 @@ impl Stage {
     pub(super) fn put(self, at: u32, value: f64) {
         // The values of a row that does not count may be infinite.
         self.numbers.store(at * STRIDE + self.lane, if self.counts { self.weight * value } else { 0.0 });
+    }
+
+    /// Number `at` of this thread's row.
+    #[inline(always)]
+    pub(super) fn get(self, at: u32) -> f64 {
+        self.numbers.load(at * STRIDE + self.lane)
+    }
+
+    /// Sets number `at` of this thread's row.
+    #[inline(always)]
+    pub(super) fn set(self, at: u32, value: f64) {
+        self.numbers.store(at * STRIDE + self.lane, value);
+    }
+
+    /// Number `at` of all rows.
+    #[inline(always)]
+    pub(super) fn of_all_rows(self, at: u32) -> Shared<f64> {
+        self.numbers.skip(at * STRIDE)
+    }
+
+    /// Whether this thread's row counts.
+    #[inline(always)]
+    pub(super) const fn counts(&self) -> bool {
+        self.counts
     }
 
     /// Adds number `i` of all rows to `sums[first + i]`, for each `i` below `count`. All lanes call it together.

@@ -1,9 +1,10 @@
-//! Passes over rows with measurement errors on the device: kernels of [`gmm_kernels::deconvolution`], behind the trait
-//! that the passes on the CPU implement too.
+//! Passes over rows with measurement errors, or with missing values, on the device: kernels of
+//! [`gmm_kernels::deconvolution`], behind the trait that the passes on the CPU implement too.
 //!
 //! Rows and errors are stored in `f64`, unshifted: differences from the means are taken first.
 
 mod parameters;
+mod patterns;
 mod rows;
 
 use std::ops::Range;
@@ -11,7 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cust::memory::DeviceSlice;
 use cust::memory::bytemuck::Pod;
-use gmm_kernels::deconvolution::{ENTROPY, FAILURE, Form, LOG_LIKELIHOOD, MOST_COLUMNS, TOTAL_WEIGHT, TOTALS};
+use gmm_kernels::deconvolution::{
+    ENTROPY, FAILURE, Form, LOG_LIKELIHOOD, MOST_COLUMNS, MOST_MASKED, TOTAL_WEIGHT, TOTALS, factors_len,
+};
 use gmm_kernels::device::WARP;
 use gmm_kernels::layout::TILE_ROWS;
 use gmm_model::{CovarianceType, Dataset, Mixture, ModelError, Statistics};
@@ -20,7 +23,7 @@ use super::driver::buffers::Slot;
 use super::driver::device::Gpu;
 use super::driver::queue::Queue;
 use super::driver::staging::{receive, send};
-use super::launch::{Launcher, NoisyChunk, NoisyModel, NoisyOutputs, noisy_numbers};
+use super::launch::{Launcher, NoisyModel, NoisyOutputs, PatternFactors, noisy_numbers};
 use super::rows::threads::on_threads;
 use super::rows::upload;
 use crate::deconvolution::MeasuredPasses;
@@ -32,6 +35,9 @@ const BLOCKS: u64 = 32;
 
 /// Most bytes of partial sums, if there is a block for each multiprocessor.
 const PARTIAL_BYTES: u64 = 256 << 20;
+
+/// Most bytes of the factors of patterns that are on the device at a time, unless 128 rows need more.
+const FACTOR_BYTES: usize = if cfg!(test) { 64 << 10 } else { 256 << 20 };
 
 /// Most bytes of outputs per row that are on the device at a time.
 const OUTPUT_BYTES: usize = 64 << 20;
@@ -53,7 +59,12 @@ pub(super) fn check(name: &str, data: &Dataset) -> Result<(), Error> {
     Err(Error::Device(format!("{name} has no passes over rows {what}: use the CPU (--device cpu, device=\"cpu\")")))
 }
 
-/// The form of the kernels for `d` columns.
+/// Whether a device passes over `d` columns with missing values, of every covariance kind.
+pub(super) const fn takes_missing(d: usize) -> bool {
+    d <= MOST_MASKED as usize
+}
+
+/// The form of the kernels for `d` columns with errors.
 ///
 /// # Errors
 /// [`Error::Device`] if there is none.
@@ -73,6 +84,8 @@ struct State {
     rows: NoisyRows,
     /// Component weights, then records.
     parameters: Slot<f64>,
+    /// Of the patterns of missing values.
+    factors: Slot<f64>,
     partials: Slot<f64>,
     /// The sum of the partial results, then failures.
     results: Slot<f64>,
@@ -97,7 +110,8 @@ pub(super) struct CudaPasses {
 }
 
 impl CudaPasses {
-    /// Loads rows that [`check`] accepts: `tiled_len(n, d)` values and the numbers of their errors, 8 bytes each.
+    /// Loads rows that [`check`] accepts: `tiled_len(n, d)` values and the numbers of their errors, 8 bytes each; or exact rows
+    /// with missing values, of a number of columns that [`takes_missing`].
     ///
     /// # Errors
     /// [`Error::Memory`]; [`Error::Device`].
@@ -105,9 +119,17 @@ impl CudaPasses {
         gpu.enter()?;
         let queue = Queue::new(&gpu)?;
         let rows = NoisyRows::load(&gpu, &queue, data)?;
-        let (parameters, partials, results, values) = (Slot::empty(), Slot::empty(), Slot::empty(), Slot::empty());
-        let state =
-            State { rows, parameters, partials, results, values, labels: Slot::empty(), queue, gpu: gpu.clone() };
+        let state = State {
+            rows,
+            parameters: Slot::empty(),
+            factors: Slot::empty(),
+            partials: Slot::empty(),
+            results: Slot::empty(),
+            values: Slot::empty(),
+            labels: Slot::empty(),
+            queue,
+            gpu: gpu.clone(),
+        };
         Ok(Self { gpu, state: Mutex::new(state) })
     }
 
@@ -133,6 +155,10 @@ struct RowOutputs {
 
 impl State {
     fn form(&self, mixture: &Mixture) -> Result<Form, Error> {
+        if self.rows.patterns.is_some() {
+            let is_diagonal = matches!(mixture.covariance_type(), CovarianceType::Diag | CovarianceType::Spherical);
+            return Ok(Form::of_holes(is_diagonal, self.rows.d).expect("as many columns as a device takes"));
+        }
         let name = format!("cuda:{}", self.gpu.ordinal);
         check_columns(&name, Some(mixture.covariance_type()), (self.rows.d as usize, self.rows.is_correlated))
     }
@@ -155,14 +181,43 @@ impl State {
         n.div_ceil(u64::from(WARP)).min(BLOCKS * multiprocessors).min(affordable) as u32
     }
 
+    /// The end of the first rows of `rows` for one launch: for [`Form::Patterns`], their factors have room.
+    fn end(&self, rows: &Range<usize>, model: &NoisyModel) -> usize {
+        match (&self.rows.patterns, model.form) {
+            (Some(patterns), Form::Patterns) => {
+                let each = 8 * model.k as usize * factors_len(self.rows.d) as usize;
+                patterns.end(rows, (FACTOR_BYTES / each).max(1), TILE_ROWS as usize)
+            }
+            _ => rows.end,
+        }
+    }
+
+    /// Makes the factors of the patterns of some rows.
+    fn factors(&mut self, rows: &Range<usize>, model: &NoisyModel) -> Result<Option<PatternFactors>, Error> {
+        let (Some(patterns), Form::Patterns) = (&self.rows.patterns, model.form) else { return Ok(None) };
+        let among = patterns.among(rows);
+        let len = among.len() * model.k as usize * factors_len(self.rows.d) as usize;
+        self.factors.reserve(&self.gpu, len)?;
+        let factors = PatternFactors {
+            masks: patterns.masks(),
+            first: among.start as u32,
+            count: among.len() as u32,
+            factors: self.factors.first(len),
+        };
+        Launcher { gpu: &self.gpu, queue: &self.queue }.pattern_factors(self.rows.d, model, &factors)?;
+        Ok(Some(factors))
+    }
+
     /// Passes over some rows. Returns the totals and, if they are wanted, the sums.
     fn pass(
         &mut self,
-        rows: &NoisyChunk,
+        range: &Range<usize>,
         model: &NoisyModel,
         with_sums: bool,
         to: RowOutputs,
     ) -> Result<Vec<f64>, Error> {
+        let factors = self.factors(range, model)?;
+        let rows = &self.rows.part(range.clone());
         let numbers = noisy_numbers(model.form, model.k, rows.d, with_sums);
         let blocks = self.blocks(rows.n, numbers);
         let (len, failures) = (numbers as usize, (blocks * FAILURE) as usize);
@@ -178,7 +233,7 @@ impl State {
             labels: to.labels,
         };
         let launcher = Launcher { gpu: &self.gpu, queue: &self.queue };
-        launcher.deconvolution(rows, model, &out, blocks)?;
+        launcher.deconvolution(rows, model, factors.as_ref(), &out, blocks)?;
         launcher.reduce_blocks(&partials, blocks.into(), numbers, &results.index(..len), false)?;
         let mut found = self.received(&results)?;
         let failures = found.split_off(len);
@@ -197,14 +252,18 @@ impl State {
     fn statistics(&mut self, mixture: &Mixture) -> Result<Statistics, Error> {
         let form = self.form(mixture)?;
         let model = self.model(mixture, form)?;
-        let all = self.rows.part(0..self.rows.n);
-        let found = self.pass(&all, &model, true, RowOutputs::default()).map_err(|error| named(error, mixture))?;
-        let (totals, sums) = found.split_at(TOTALS as usize);
         let mut out = Statistics::zero(mixture.covariance_type(), mixture.means().to_owned());
-        parameters::add_sums(form, sums, &mut out);
-        out.log_likelihood = totals[LOG_LIKELIHOOD as usize];
-        out.total_weight = totals[TOTAL_WEIGHT as usize];
         out.n_rows = self.rows.n as u64;
+        let mut left = 0..self.rows.n;
+        while !left.is_empty() {
+            let rows = left.start..self.end(&left, &model);
+            let found = self.pass(&rows, &model, true, RowOutputs::default()).map_err(|error| named(error, mixture))?;
+            let (totals, sums) = found.split_at(TOTALS as usize);
+            parameters::add_sums(form, sums, &mut out);
+            out.log_likelihood += totals[LOG_LIKELIHOOD as usize];
+            out.total_weight += totals[TOTAL_WEIGHT as usize];
+            left.start = rows.end;
+        }
         Ok(out)
     }
 
@@ -225,6 +284,7 @@ impl State {
         let mut first = 0;
         while first < self.rows.n {
             let rows = first..self.rows.n.min(first + most);
+            let rows = first..self.end(&rows, &model);
             let n = rows.len();
             let of_values = self.values.first(n * values);
             let to = RowOutputs {
@@ -232,8 +292,7 @@ impl State {
                 responsibilities: want.responsibilities.is_some().then(|| of_values.index(densities * n..)),
                 labels: want.labels.is_some().then(|| self.labels.first(n)),
             };
-            let chunk = self.rows.part(rows.clone());
-            let totals = self.pass(&chunk, &model, false, to).map_err(|error| named(error, mixture))?;
+            let totals = self.pass(&rows, &model, false, to).map_err(|error| named(error, mixture))?;
             sum.log_likelihood += totals[LOG_LIKELIHOOD as usize];
             sum.entropy += totals[ENTROPY as usize];
             self.put(&rows, &of_values, &mut want)?;
@@ -244,23 +303,36 @@ impl State {
 
     /// Copies the outputs of some rows from the device: log densities, then responsibilities; and labels.
     fn put(&self, rows: &Range<usize>, values: &DeviceSlice<f64>, want: &mut EvaluateOptions<'_>) -> Result<(), Error> {
+        let order = self.rows.patterns.as_ref().map(|patterns| &patterns.order[rows.clone()]);
+        let place = |i: usize| order.map_or(rows.start + i, |order| order[i]);
         let mut from = 0;
         if let Some(out) = &mut want.log_densities {
-            let out = &mut out[rows.clone()];
             let densities = values.index(..rows.len());
-            receive(&self.gpu, &self.queue, &densities, |piece, found| out[piece].copy_from_slice(found))?;
+            receive(&self.gpu, &self.queue, &densities, |piece, found| {
+                piece.zip(found).for_each(|(i, v)| out[place(i)] = *v);
+            })?;
             from = rows.len();
         }
         if let Some(out) = &mut want.responsibilities {
             let (numbers, k) = (values.index(from..), (values.len() - from) / rows.len());
             receive(&self.gpu, &self.queue, &numbers, |piece, found| {
-                out.put(rows.start * k + piece.start, found.iter().copied());
+                if order.is_none() {
+                    return out.put(rows.start * k + piece.start, found.iter().copied());
+                }
+                // A piece may end within a row.
+                let (mut at, mut found) = (piece.start, found);
+                while !found.is_empty() {
+                    let (some, rest) = found.split_at(found.len().min(k - at % k));
+                    out.put(place(at / k) * k + at % k, some.iter().copied());
+                    (at, found) = (at + some.len(), rest);
+                }
             })?;
         }
         if let Some(out) = &mut want.labels {
-            let out = &mut out[rows.clone()];
             let labels = self.labels.first(rows.len());
-            receive(&self.gpu, &self.queue, &labels, |piece, found| out[piece].copy_from_slice(found))?;
+            receive(&self.gpu, &self.queue, &labels, |piece, found| {
+                piece.zip(found).for_each(|(i, v)| out[place(i)] = *v);
+            })?;
         }
         Ok(())
     }

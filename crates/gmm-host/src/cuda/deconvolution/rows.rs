@@ -1,4 +1,4 @@
-//! Rows with measurement errors in device memory.
+//! Rows with measurement errors or missing values in device memory.
 
 use std::ops::Range;
 
@@ -7,6 +7,7 @@ use gmm_kernels::layout::{TILE_ROWS, packed_len, tiled_len};
 use gmm_model::{Dataset, packed_index};
 use rayon::prelude::*;
 
+use super::patterns::Patterns;
 use crate::Error;
 use crate::cuda::driver::buffers::Slot;
 use crate::cuda::driver::device::Gpu;
@@ -25,8 +26,10 @@ pub(super) struct NoisyRows {
     /// Σ w.
     pub(super) total_weight: f64,
     x: Slot<f64>,
-    errors: Slot<f64>,
+    /// None if values are missing from exact rows.
+    errors: Option<Slot<f64>>,
     row_weights: Option<Slot<f64>>,
+    pub(super) patterns: Option<Patterns>,
 }
 
 /// The rows of a data set as the kernels read them.
@@ -35,9 +38,15 @@ struct Source<'a> {
     n: usize,
     d: usize,
     is_correlated: bool,
+    order: Option<&'a [usize]>,
 }
 
 impl Source<'_> {
+    /// A value of exact rows, NaN where it is missing.
+    fn exact(&self, row: usize, column: usize) -> f64 {
+        self.data.rows().at(self.order.map_or(row, |order| order[row]), column)
+    }
+
     fn is_missing(&self, row: usize, column: usize) -> bool {
         self.data.has_missing() && self.data.rows().at(row, column).is_nan()
     }
@@ -83,13 +92,19 @@ impl NoisyRows {
     pub(super) fn load(gpu: &Gpu, queue: &Queue, data: &Dataset) -> Result<Self, Error> {
         const WHAT: &str = "rows and their measurement errors on the GPU";
         let (n, d) = data.rows().dim();
-        let is_correlated = !data.measurement_errors().expect("measurement errors").covariances().is_diagonal();
-        let of_errors = if is_correlated { packed_len(d as u32) as u32 } else { d as u32 };
+        let is_correlated = data.measurement_errors().is_some_and(|errors| !errors.covariances().is_diagonal());
+        let of_errors = match data.measurement_errors() {
+            None => 0,
+            Some(_) if is_correlated => packed_len(d as u32) as u32,
+            Some(_) => d as u32,
+        };
         let len = |columns: u32| tiled_len(n as u64, columns) as usize;
         let weighted = if data.weights().is_some() { n } else { 0 };
         gpu.room(WHAT, 8 * (len(d as u32) as u128 + len(of_errors) as u128 + weighted as u128), 0)?;
-        let (x, errors) = (Slot::taken(gpu, WHAT, len(d as u32))?, Slot::taken(gpu, WHAT, len(of_errors))?);
-        let source = Source { data, n, d, is_correlated };
+        let x = Slot::taken(gpu, WHAT, len(d as u32))?;
+        let patterns = if of_errors == 0 { Some(Patterns::load(gpu, queue, data)?) } else { None };
+        let order = patterns.as_ref().map(|patterns| patterns.order.as_slice());
+        let source = Source { data, n, d, is_correlated, order };
         let rows_to = |to: &mut DeviceSlice<f64>, columns: usize, of: &(dyn Fn(usize, usize) -> f64 + Sync)| {
             send(gpu, queue, to, TILE * columns, |piece, chunk| {
                 let first = piece.start / columns;
@@ -102,19 +117,28 @@ impl NoisyRows {
             })
         };
         let n = source.n;
-        rows_to(&mut x.first(len(d as u32)), source.d, &|row, j| if row < n { source.value(row, j) } else { 0.0 })?;
-        rows_to(&mut errors.first(len(of_errors)), of_errors as usize, &|row, at| {
-            if row < n { source.error(row, at) } else { source.padding(at) }
-        })?;
+        let value = |row, j| if source.order.is_some() { source.exact(row, j) } else { source.value(row, j) };
+        rows_to(&mut x.first(len(d as u32)), source.d, &|row, j| if row < n { value(row, j) } else { 0.0 })?;
+        let errors = if of_errors == 0 {
+            None
+        } else {
+            let slot = Slot::taken(gpu, WHAT, len(of_errors))?;
+            rows_to(&mut slot.first(len(of_errors)), of_errors as usize, &|row, at| {
+                if row < n { source.error(row, at) } else { source.padding(at) }
+            })?;
+            Some(slot)
+        };
         let row_weights = match data.weights() {
             Some(weights) => {
                 let slot = Slot::taken(gpu, WHAT, n)?;
-                upload::weights(gpu, queue, weights, &mut slot.first(n))?;
+                let in_order = order.map(|order| order.iter().map(|&row| weights[row]).collect::<Vec<_>>());
+                upload::weights(gpu, queue, in_order.as_deref().unwrap_or(weights), &mut slot.first(n))?;
                 Some(slot)
             }
             None => None,
         };
-        Ok(Self { n, d: d as u32, is_correlated, total_weight: data.total_weight(), x, errors, row_weights })
+        let total_weight = data.total_weight();
+        Ok(Self { n, d: d as u32, is_correlated, total_weight, x, errors, row_weights, patterns })
     }
 
     /// Consecutive rows, which begin at a tile.
@@ -130,8 +154,9 @@ impl NoisyRows {
             n: rows.len() as u64,
             d: self.d,
             x: of(&self.x, d),
-            errors: of(&self.errors, of_errors),
+            errors: self.errors.as_ref().map(|errors| of(errors, of_errors)),
             is_correlated: self.is_correlated,
+            patterns: self.patterns.as_ref().map(|patterns| patterns.of_rows.first(self.n).index(rows.clone())),
             row_weights: self.row_weights.as_ref().map(|weights| weights.first(self.n).index(rows)),
         }
     }

@@ -16,7 +16,7 @@ mod rows;
 mod seeding;
 
 pub(crate) use arguments::{Chunk, Model, StepOutputs, at_least, or_null, pointer};
-pub(crate) use deconvolution::{NoisyChunk, NoisyModel, NoisyOutputs, noisy_numbers};
+pub(crate) use deconvolution::{NoisyChunk, NoisyModel, NoisyOutputs, PatternFactors, noisy_numbers};
 pub(crate) use launcher::Launcher;
 pub(crate) use lloyd::{End, LloydBuffers, LloydPlan, ProductSplits};
 pub(crate) use log_likelihood::{FixedPointPlan, LogLikelihoodPlan, SingleMixturePlan};

@@ -10,6 +10,7 @@ mod foreign;
 mod group;
 pub(super) mod halves;
 mod hand_over;
+mod holes;
 mod host_m_step;
 mod likelihood;
 mod lloyd;

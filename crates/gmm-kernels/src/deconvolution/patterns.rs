@@ -1,0 +1,234 @@
+//! Missing values under full and tied covariances: a row takes the [factors](super::factors) of its set of observed columns.
+//!
+//! Rows are in the order of their patterns, so that the threads of a warp read the same factors, or those of a few patterns.
+//! The sums of a component are products of the vectors `(1, b)` of its rows, taken by one thread for each, and of every
+//! pattern in the warp the covariance of the missing columns, times the pattern's responsibilities.
+
+use crate::Real;
+use crate::deconvolution::factors::{self, BLOCK, factors_len, gains, pitch, rest};
+use crate::deconvolution::pass::NoisyRow;
+use crate::deconvolution::pivots::Density;
+use crate::deconvolution::sums::{STRIDE, Stage};
+use crate::deconvolution::{Deconvolution, Form};
+use crate::device::{self, WARP, warp};
+use crate::each::few;
+use crate::layout::{packed_index, packed_len, tiled_index};
+
+/// Length of the vector `(1, b)`, rounded up to an even number.
+#[inline(always)]
+const fn even(d: u32) -> u32 {
+    (d + 1).next_multiple_of(2)
+}
+
+/// Numbers before the vector `(1, b)` in shared memory: what is new in each column, which the vector `(r, r b)` replaces.
+#[inline(always)]
+const fn before(d: u32) -> u32 {
+    let (news, products) = (pitch(d), even(d));
+    if news > products { news } else { products }
+}
+
+/// Numbers of a row in shared memory.
+#[inline(always)]
+pub(super) const fn staged(d: u32) -> u32 {
+    before(d) + even(d)
+}
+
+/// A row, which its thread reads again for each component.
+pub(super) struct Row {
+    row: u64,
+    /// Counted from the first of [`Deconvolution::factors`].
+    pattern: u32,
+    mask: u64,
+}
+
+impl Row {
+    #[inline(always)]
+    fn is_observed(&self, j: u32) -> bool {
+        self.mask >> j & 1 == 1
+    }
+
+    /// The factors of the pattern and component `c`.
+    #[inline(always)]
+    fn factors(pattern: u32, a: &Deconvolution, c: u32) -> *const f64 {
+        a.factors.wrapping_add(((pattern as u64 * a.k as u64 + c as u64) * factors_len(a.d)) as usize)
+    }
+
+    /// Number `i` of the factors at `factors`.
+    #[inline(always)]
+    unsafe fn factor(factors: *const f64, i: u32) -> f64 {
+        // SAFETY: `i` is a position within the factors, as the caller guarantees.
+        unsafe { device::load(factors, i as u64) }
+    }
+
+    /// The distance of an observed value from the component's mean.
+    #[inline(always)]
+    unsafe fn difference(&self, a: &Deconvolution, record: *const f64, j: u32) -> f64 {
+        // SAFETY: `j < d`.
+        unsafe { device::load(a.x, tiled_index(self.row, j, a.d)) - device::load(record, (1 + j) as u64) }
+    }
+}
+
+impl NoisyRow for Row {
+    #[inline(always)]
+    fn record(a: &Deconvolution) -> u32 {
+        Form::Patterns.record(a.d)
+    }
+
+    #[inline(always)]
+    unsafe fn load(a: &Deconvolution, row: u64) -> Self {
+        // Rows past the last one have weight 0.
+        let known = if row < a.n { row } else { a.n - 1 };
+        // SAFETY: `known < n`, and the pattern of a row has a mask.
+        let (pattern, mask) = unsafe {
+            let pattern = device::load(a.patterns, known);
+            (pattern, device::load(a.masks, pattern as u64))
+        };
+        Self { row, pattern: pattern - a.first_pattern, mask }
+    }
+
+    #[inline(always)]
+    fn measured(&self) -> u32 {
+        self.mask.count_ones()
+    }
+
+    /// Leaves what is new in each column in shared memory.
+    #[inline(always)]
+    unsafe fn condition(&self, a: &Deconvolution, c: u32, record: *const f64) -> Density {
+        let (d, all, news) = (a.d, Self::factors(self.pattern, a, c), Stage::new(true, 1.0));
+        let (of_gains, pitch) = (all.wrapping_add(gains(d) as usize), pitch(d));
+        let mut distance = 0.0;
+        let mut first = 0;
+        while first < d {
+            // SAFETY: `g` has whole blocks of rows, and 0 in columns past its `d`.
+            let gain = |row: usize, l: u32| unsafe { Self::factor(of_gains, (first + row as u32) * pitch + l) };
+            let mut expected = [0.0; BLOCK as usize];
+            let mut l = 0;
+            while l < first {
+                few(BLOCK as usize, |step| {
+                    let new = news.get(l + step as u32);
+                    few(BLOCK as usize, |row| {
+                        expected[row] = Real::fma(gain(row, l + step as u32), new, expected[row]);
+                    });
+                });
+                l += BLOCK;
+            }
+            let mut own = [0.0; BLOCK as usize];
+            few(BLOCK as usize, |row| {
+                let i = first + row as u32;
+                few(row, |before| {
+                    expected[row] = Real::fma(gain(row, first + before as u32), own[before], expected[row])
+                });
+                // Past column `d` nothing is observed.
+                if self.is_observed(i) {
+                    // SAFETY: `i < d`; a position of a reciprocal.
+                    unsafe {
+                        own[row] = self.difference(a, record, i) - expected[row];
+                        let scaled = own[row] * Self::factor(all, factors::reciprocals() + i);
+                        distance = Real::fma(scaled, own[row], distance);
+                    }
+                }
+                news.set(i, own[row]);
+            });
+            first += BLOCK;
+        }
+        // SAFETY: the head.
+        unsafe {
+            let failure = factors::failure(Self::factor(all, 1), Self::factor(all, 2));
+            Density::of_factor(Self::factor(all, 0), failure, distance)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add(&self, a: &Deconvolution, c: u32, record: *const f64, stage: Stage, sums: *mut f64) {
+        let (d, all, vector) = (a.d, Self::factors(self.pattern, a, c), stage.skip(before(a.d)));
+        vector.set(0, 1.0);
+        // Perhaps past the last column.
+        vector.set(even(d) - 1, 0.0);
+        let mut i = 0;
+        while i < d {
+            let mut value = 0.0;
+            // SAFETY: positions within the factors; `i < d`.
+            unsafe {
+                if self.is_observed(i) {
+                    value = self.difference(a, record, i);
+                } else {
+                    let (of_row, mut j) = (all.wrapping_add((gains(d) + i * pitch(d)) as usize), 0);
+                    while j < d {
+                        value = Real::fma(Self::factor(of_row, j), stage.get(j), value);
+                        j += 1;
+                    }
+                }
+            }
+            // The values of a row that does not count may be infinite.
+            vector.set(1 + i, if stage.counts() { value } else { 0.0 });
+            i += 1;
+        }
+        i = 0;
+        while i < even(d) {
+            stage.put(i, vector.get(i));
+            i += 1;
+        }
+        // The first row of each pattern.
+        let above = warp::shuffle_idx_u32(self.pattern, warp::lane_id().wrapping_sub(1) % WARP);
+        let heads = warp::ballot(warp::lane_id() == 0 || above != self.pattern);
+        warp::sync_warp();
+        // A block of two by two sums for each thread.
+        let blocks = packed_len(even(d) / 2) as u32;
+        let (mut from, mut row_of, mut start) = (0, 0, 0);
+        while from < blocks {
+            // All lanes take part in each step.
+            let own = from + warp::lane_id();
+            let at = if own < blocks { own } else { blocks - 1 };
+            while at > start + row_of {
+                start += row_of + 1;
+                row_of += 1;
+            }
+            let (i, j) = (2 * row_of, 2 * (at - start));
+            let (left, right, weights) = (stage.of_all_rows(i), vector.of_all_rows(j), stage.of_all_rows(0));
+            let (mut sum, mut head) = ([0.0; 4], 0);
+            while head < WARP {
+                let others = heads & !(u32::MAX >> (WARP - 1 - head));
+                let end = if others == 0 { WARP } else { others.trailing_zeros() };
+                let pattern = warp::shuffle_idx_u32(self.pattern, head);
+                let (mut weight, mut row) = (0.0, head);
+                while row < end {
+                    let (upper, lower) = (left.load(row), left.load(STRIDE + row));
+                    let (first, second) = (right.load(row), right.load(STRIDE + row));
+                    sum[0] = Real::fma(upper, first, sum[0]);
+                    sum[1] = Real::fma(upper, second, sum[1]);
+                    sum[2] = Real::fma(lower, first, sum[2]);
+                    sum[3] = Real::fma(lower, second, sum[3]);
+                    weight += weights.load(row);
+                    row += 1;
+                }
+                let rests = Self::factors(pattern, a, c).wrapping_add(rest(d) as usize);
+                few(4, |entry| {
+                    let (row, column) = (i + (entry as u32 >> 1), j + (entry as u32 & 1));
+                    if column > 0 && column <= row && row <= d && weight != 0.0 {
+                        // SAFETY: a position of a covariance of missing columns.
+                        let of_missing = unsafe { Self::factor(rests, second_at(row, column)) };
+                        sum[entry] = Real::fma(weight, of_missing, sum[entry]);
+                    }
+                });
+                head = end;
+            }
+            few(4, |entry| {
+                let (row, column) = (i + (entry as u32 >> 1), j + (entry as u32 & 1));
+                if own < blocks && column <= row && row <= d {
+                    // Weight, first moments, packed second moments.
+                    let to = if column == 0 { row } else { 1 + d + second_at(row, column) } as u64;
+                    // SAFETY: the component has `1 + d + d*(d+1)/2` sums; each always has the same thread.
+                    unsafe { device::store(sums, to, device::load(sums.cast_const(), to) + sum[entry]) };
+                }
+            });
+            from += WARP;
+        }
+        warp::sync_warp();
+    }
+}
+
+/// The packed second moment whose row and column of the vector `(1, b)` these are, both above 0.
+#[inline(always)]
+const fn second_at(row: u32, column: u32) -> u32 {
+    packed_index(row - 1, column - 1) as u32
+}
