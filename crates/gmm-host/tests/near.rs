@@ -248,3 +248,22 @@ fn distances_to_many_centres_have_the_bits_of_dense_ones_and_draws_agree() {
         assert_eq!(fast.near(std::slice::from_ref(&all)).unwrap(), dense.near(&[all]).unwrap());
     }
 }
+
+/// Tiles have copies of the rows; where the rows themselves have none, the workspace must serve both.
+#[test]
+fn passes_over_tiles_and_over_rows_without_copies_alternate() {
+    let (rows, mixture) = clusters(CovarianceType::Full, 3000, 60, 2, 0.003);
+    let data = Dataset::new(rows).unwrap();
+    let shift = [0.0; 2];
+    let responsibilities = |engine: &CpuEngine| {
+        let mut rows = engine.load(&data, Precision::F64, &shift).unwrap();
+        let first = rows.pass(&mixture).unwrap();
+        let mut out = vec![0.0; 3000 * 60];
+        let want = EvaluateOptions { responsibilities: Some((&mut out).into()), ..EvaluateOptions::default() };
+        rows.evaluate(&mixture, want).unwrap();
+        assert_eq!(rows.pass(&mixture).unwrap(), first);
+        out
+    };
+    let without = CpuEngine::without_copies(2).unwrap().with_skipping(true);
+    assert_eq!(responsibilities(&without), responsibilities(&CpuEngine::new(2).unwrap().with_skipping(true)));
+}

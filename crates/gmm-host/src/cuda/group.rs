@@ -175,14 +175,18 @@ impl Engine for CudaGroup {
 
     /// As for one device.
     fn load_incomplete(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        let by_pattern = || missing::load(&|rows, shift| self.load(rows, precision, shift), data, shift, None);
+        let engine = self.clone();
+        let load = move |rows: &Dataset, shift: &[f64]| engine.load(rows, precision, shift);
         if !deconvolution::takes_missing(data.n_features()) {
-            return by_pattern();
+            return missing::load(&load, data, shift, None);
         }
         let ranges = shard_ranges(data.n_rows(), self.gpus.len());
         match GroupPasses::new(self.gpus.iter().cloned().zip(ranges).collect(), data) {
-            Ok(passes) => missing::with_passes(data, shift, Box::new(passes)),
-            Err(Error::Memory { .. }) => by_pattern(),
+            Ok(passes) => {
+                let together = missing::Together { passes: Box::new(passes), load: Arc::new(load) };
+                missing::load_together(data, shift, together)
+            }
+            Err(Error::Memory { .. }) => missing::load(&load, data, shift, None),
             Err(error) => Err(error),
         }
     }
@@ -190,7 +194,7 @@ impl Engine for CudaGroup {
     /// As for one device.
     fn load_measured(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
         deconvolution::check(&self.name(), data)?;
-        let plain = self.load(&data.without_measurement_errors(), precision, shift)?;
+        let plain = missing::plain(data, shift, |exact| self.load(exact, precision, shift))?;
         let ranges = shard_ranges(data.n_rows(), self.gpus.len());
         let passes = GroupPasses::new(self.gpus.iter().cloned().zip(ranges).collect(), data)?;
         Ok(Box::new(MeasuredRows::new(data.clone(), Box::new(passes), plain)))

@@ -298,16 +298,21 @@ impl Engine for CudaEngine {
         many::fit(&self.gpu, data, jobs)
     }
 
-    /// Up to 64 columns by kernels over all patterns of missing values, in `f64`, if the rows have room on the device.
+    /// Up to 64 columns by kernels over all patterns of missing values, in `f64`, if there is room on the device, unless each
+    /// pattern has many rows.
     fn load_incomplete(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
-        let by_pattern = || missing::load(&|rows, shift| self.load(rows, precision, shift), data, shift, None);
+        let engine = self.clone();
+        let load = move |rows: &Dataset, shift: &[f64]| engine.load(rows, precision, shift);
         if !deconvolution::takes_missing(data.n_features()) {
-            return by_pattern();
+            return missing::load(&load, data, shift, None);
         }
         match CudaPasses::new(self.gpu.clone(), data) {
-            Ok(passes) => missing::with_passes(data, shift, Box::new(passes)),
+            Ok(passes) => {
+                let together = missing::Together { passes: Box::new(passes), load: Arc::new(load) };
+                missing::load_together(data, shift, together)
+            }
             // Rows that have no room are streamed.
-            Err(Error::Memory { .. }) => by_pattern(),
+            Err(Error::Memory { .. }) => missing::load(&load, data, shift, None),
             Err(error) => Err(error),
         }
     }
@@ -316,7 +321,7 @@ impl Engine for CudaEngine {
     /// them are in `f64`.
     fn load_measured(&self, data: &Dataset, precision: Precision, shift: &[f64]) -> Result<Box<dyn Resident>, Error> {
         deconvolution::check(&self.name(), data)?;
-        let plain = self.load(&data.without_measurement_errors(), precision, shift)?;
+        let plain = missing::plain(data, shift, |exact| self.load(exact, precision, shift))?;
         let passes = CudaPasses::new(self.gpu.clone(), data)?;
         Ok(Box::new(MeasuredRows::new(data.clone(), Box::new(passes), plain)))
     }

@@ -105,6 +105,18 @@ pub struct EvaluateOptions<'a> {
 }
 
 impl EvaluateOptions<'_> {
+    /// The same outputs, for a call after which they may be written again.
+    pub(crate) fn again(&mut self) -> EvaluateOptions<'_> {
+        EvaluateOptions {
+            log_densities: self.log_densities.as_deref_mut(),
+            responsibilities: self.responsibilities.as_mut().map(|all| match all {
+                FloatsMut::F32(all) => FloatsMut::F32(all),
+                FloatsMut::F64(all) => FloatsMut::F64(all),
+            }),
+            labels: self.labels.as_deref_mut(),
+        }
+    }
+
     /// Writes the results of row `row`: its log density and responsibilities, `(k,)`, and the label that these give.
     pub(crate) fn put_row(&mut self, row: usize, log_density: f64, r: ArrayView1<'_, f64>) {
         if let Some(out) = &mut self.log_densities {

@@ -58,11 +58,13 @@ kernels! {
         d: u32,
         /// The first pattern.
         first: u32,
+        /// Patterns.
+        count: u32,
         /// A bit for each observed column of each pattern.
         masks: *const u64,
         /// `(k, Form::record)`: log weight, mean, packed covariance.
         records: *const f64,
-        /// `(.., k, factors_len)`, written.
+        /// `(k, factors_len, count)`, written: rows of data in the order of their patterns read what lies together.
         factors: *mut f64,
     }
     /// The kernel.
@@ -117,7 +119,9 @@ unsafe fn body(a: PatternFactors) {
     let (pattern, c) = (block / k, block % k);
     let (d, len) = (a.d, packed_len(a.d) as u32);
     let covariance = a.records.wrapping_add((c as u64 * Form::Patterns.record(d) as u64) as usize + 1 + d as usize);
-    let out = a.factors.wrapping_add((block as u64 * factors_len(d)) as usize);
+    let first = (c as u64 * factors_len(d)) * a.count as u64 + pattern as u64;
+    // SAFETY: the position of a number below `factors_len`, which no other block writes.
+    let write = |at: u32, value: f64| unsafe { device::store(a.factors, first + at as u64 * a.count as u64, value) };
     let p = Shared::<f64>::at(0);
     // SAFETY: the pattern is one of the grid's.
     let mask = unsafe { device::load(a.masks, (a.first + pattern) as u64) };
@@ -130,8 +134,7 @@ unsafe fn body(a: PatternFactors) {
     }
     at = lane;
     while at < rest(d) - HEAD {
-        // SAFETY: positions of reciprocals and gains.
-        unsafe { device::store(out, (reciprocals() + at) as u64, 0.0) };
+        write(reciprocals() + at, 0.0);
         at += WARP;
     }
     warp::sync_warp();
@@ -154,14 +157,12 @@ unsafe fn body(a: PatternFactors) {
             let mut i = lane;
             while i < d {
                 if is_later(i) && i != j {
-                    // SAFETY: a position of a gain.
-                    unsafe { device::store(out, (gains(d) + i * pitch(d) + j) as u64, p.load(either(i, j)) * one_of) };
+                    write(gains(d) + i * pitch(d) + j, p.load(either(i, j)) * one_of);
                 }
                 i += WARP;
             }
             if lane == 0 {
-                // SAFETY: a position of a reciprocal.
-                unsafe { device::store(out, (reciprocals() + j) as u64, one_of) };
+                write(reciprocals() + j, one_of);
             }
             warp::sync_warp();
         }
@@ -172,17 +173,13 @@ unsafe fn body(a: PatternFactors) {
         // Not below 0 by rounding.
         let left = if i == l && left < 0.0 { 0.0 } else { left };
         let value = if is_observed(i) || is_observed(l) { 0.0 } else { left };
-        // SAFETY: a position of a covariance of missing columns.
-        unsafe { device::store(out, (rest(d) + at) as u64, value) };
+        write(rest(d) + at, value);
     });
     let density = pivots.finish();
     if lane == 0 {
         let (column, pivot) = density.failure();
-        // SAFETY: the head.
-        unsafe {
-            device::store(out, 0, density.exponent);
-            device::store(out, 1, column as f64);
-            device::store(out, 2, pivot);
-        }
+        write(0, density.exponent);
+        write(1, column as f64);
+        write(2, pivot);
     }
 }

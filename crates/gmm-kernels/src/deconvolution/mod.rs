@@ -82,7 +82,10 @@ kernels! {
         masks: *const u64,
         /// The pattern that `factors` begin with.
         first_pattern: u32,
-        /// `(.., k, factors_len)`: [factors](PatternFactors) of the patterns of all `n` rows, for [`Form::Patterns`].
+        /// How many patterns `factors` are of.
+        pattern_count: u32,
+        /// `(k, factors_len, pattern_count)`: [factors](PatternFactors) of the patterns of all `n` rows, for
+        /// [`Form::Patterns`].
         factors: *const f64,
         /// `(n,)`: row weights; or null if every row has weight 1.
         row_weights: *const f64,

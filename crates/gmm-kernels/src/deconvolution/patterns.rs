@@ -33,12 +33,35 @@ pub(super) const fn staged(d: u32) -> u32 {
     before(d) + even(d)
 }
 
+/// Patterns whose covariances are read at a time.
+const AT_ONCE: usize = 4;
+
 /// A row, which its thread reads again for each component.
 pub(super) struct Row {
     row: u64,
     /// Counted from the first of [`Deconvolution::factors`].
     pattern: u32,
     mask: u64,
+}
+
+/// The factors of a pattern and component.
+#[derive(Clone, Copy)]
+struct Factors {
+    first: *const f64,
+    /// From one number to the next.
+    stride: u32,
+}
+
+impl Factors {
+    /// Number `i`.
+    ///
+    /// # Safety
+    /// `i` is below `factors_len`.
+    #[inline(always)]
+    unsafe fn get(self, i: u32) -> f64 {
+        // SAFETY: the factors are live, as those of a row that was loaded.
+        unsafe { device::load(self.first, i as u64 * self.stride as u64) }
+    }
 }
 
 impl Row {
@@ -49,15 +72,9 @@ impl Row {
 
     /// The factors of the pattern and component `c`.
     #[inline(always)]
-    fn factors(pattern: u32, a: &Deconvolution, c: u32) -> *const f64 {
-        a.factors.wrapping_add(((pattern as u64 * a.k as u64 + c as u64) * factors_len(a.d)) as usize)
-    }
-
-    /// Number `i` of the factors at `factors`.
-    #[inline(always)]
-    unsafe fn factor(factors: *const f64, i: u32) -> f64 {
-        // SAFETY: `i` is a position within the factors, as the caller guarantees.
-        unsafe { device::load(factors, i as u64) }
+    fn factors(pattern: u32, a: &Deconvolution, c: u32) -> Factors {
+        let first = c as u64 * factors_len(a.d) * a.pattern_count as u64 + pattern as u64;
+        Factors { first: a.factors.wrapping_add(first as usize), stride: a.pattern_count }
     }
 
     /// The distance of an observed value from the component's mean.
@@ -95,12 +112,12 @@ impl NoisyRow for Row {
     #[inline(always)]
     unsafe fn condition(&self, a: &Deconvolution, c: u32, record: *const f64) -> Density {
         let (d, all, news) = (a.d, Self::factors(self.pattern, a, c), Stage::new(true, 1.0));
-        let (of_gains, pitch) = (all.wrapping_add(gains(d) as usize), pitch(d));
+        let (of_gains, pitch) = (gains(d), pitch(d));
         let mut distance = 0.0;
         let mut first = 0;
         while first < d {
             // SAFETY: `g` has whole blocks of rows, and 0 in columns past its `d`.
-            let gain = |row: usize, l: u32| unsafe { Self::factor(of_gains, (first + row as u32) * pitch + l) };
+            let gain = |row: usize, l: u32| unsafe { all.get(of_gains + (first + row as u32) * pitch + l) };
             let mut expected = [0.0; BLOCK as usize];
             let mut l = 0;
             while l < first {
@@ -123,7 +140,7 @@ impl NoisyRow for Row {
                     // SAFETY: `i < d`; a position of a reciprocal.
                     unsafe {
                         own[row] = self.difference(a, record, i) - expected[row];
-                        let scaled = own[row] * Self::factor(all, factors::reciprocals() + i);
+                        let scaled = own[row] * all.get(factors::reciprocals() + i);
                         distance = Real::fma(scaled, own[row], distance);
                     }
                 }
@@ -132,10 +149,7 @@ impl NoisyRow for Row {
             first += BLOCK;
         }
         // SAFETY: the head.
-        unsafe {
-            let failure = factors::failure(Self::factor(all, 1), Self::factor(all, 2));
-            Density::of_factor(Self::factor(all, 0), failure, distance)
-        }
+        unsafe { Density::of_factor(all.get(0), factors::failure(all.get(1), all.get(2)), distance) }
     }
 
     #[inline(always)]
@@ -152,9 +166,9 @@ impl NoisyRow for Row {
                 if self.is_observed(i) {
                     value = self.difference(a, record, i);
                 } else {
-                    let (of_row, mut j) = (all.wrapping_add((gains(d) + i * pitch(d)) as usize), 0);
+                    let mut j = 0;
                     while j < d {
-                        value = Real::fma(Self::factor(of_row, j), stage.get(j), value);
+                        value = Real::fma(all.get(gains(d) + i * pitch(d) + j), stage.get(j), value);
                         j += 1;
                     }
                 }
@@ -185,32 +199,44 @@ impl NoisyRow for Row {
             }
             let (i, j) = (2 * row_of, 2 * (at - start));
             let (left, right, weights) = (stage.of_all_rows(i), vector.of_all_rows(j), stage.of_all_rows(0));
-            let (mut sum, mut head) = ([0.0; 4], 0);
+            let (mut sum, mut row) = ([0.0; 4], 0);
+            while row < WARP {
+                let (upper, lower) = (left.load(row), left.load(STRIDE + row));
+                let (first, second) = (right.load(row), right.load(STRIDE + row));
+                sum[0] = Real::fma(upper, first, sum[0]);
+                sum[1] = Real::fma(upper, second, sum[1]);
+                sum[2] = Real::fma(lower, first, sum[2]);
+                sum[3] = Real::fma(lower, second, sum[3]);
+                row += 1;
+            }
+            // Of several patterns at a time, so that the loads do not wait for each other.
+            let mut head = 0;
             while head < WARP {
-                let others = heads & !(u32::MAX >> (WARP - 1 - head));
-                let end = if others == 0 { WARP } else { others.trailing_zeros() };
-                let pattern = warp::shuffle_idx_u32(self.pattern, head);
-                let (mut weight, mut row) = (0.0, head);
-                while row < end {
-                    let (upper, lower) = (left.load(row), left.load(STRIDE + row));
-                    let (first, second) = (right.load(row), right.load(STRIDE + row));
-                    sum[0] = Real::fma(upper, first, sum[0]);
-                    sum[1] = Real::fma(upper, second, sum[1]);
-                    sum[2] = Real::fma(lower, first, sum[2]);
-                    sum[3] = Real::fma(lower, second, sum[3]);
-                    weight += weights.load(row);
-                    row += 1;
-                }
-                let rests = Self::factors(pattern, a, c).wrapping_add(rest(d) as usize);
-                few(4, |entry| {
-                    let (row, column) = (i + (entry as u32 >> 1), j + (entry as u32 & 1));
-                    if column > 0 && column <= row && row <= d && weight != 0.0 {
-                        // SAFETY: a position of a covariance of missing columns.
-                        let of_missing = unsafe { Self::factor(rests, second_at(row, column)) };
-                        sum[entry] = Real::fma(weight, of_missing, sum[entry]);
+                let (mut weight, mut of_missing) = ([0.0; AT_ONCE], [[0.0; 4]; AT_ONCE]);
+                few(AT_ONCE, |turn| {
+                    if head < WARP {
+                        let others = heads & !(u32::MAX >> (WARP - 1 - head));
+                        let end = if others == 0 { WARP } else { others.trailing_zeros() };
+                        let rests = Self::factors(warp::shuffle_idx_u32(self.pattern, head), a, c);
+                        few(4, |entry| {
+                            let (row, column) = (i + (entry as u32 >> 1), j + (entry as u32 & 1));
+                            if column > 0 && column <= row && row <= d {
+                                // SAFETY: a position of a covariance of missing columns.
+                                of_missing[turn][entry] = unsafe { rests.get(rest(d) + second_at(row, column)) };
+                            }
+                        });
+                        while head < end {
+                            weight[turn] += weights.load(head);
+                            head += 1;
+                        }
                     }
                 });
-                head = end;
+                few(AT_ONCE, |turn| {
+                    // A pattern whose factors failed may have rests that are not finite.
+                    if weight[turn] != 0.0 {
+                        few(4, |entry| sum[entry] = Real::fma(weight[turn], of_missing[turn][entry], sum[entry]));
+                    }
+                });
             }
             few(4, |entry| {
                 let (row, column) = (i + (entry as u32 >> 1), j + (entry as u32 & 1));

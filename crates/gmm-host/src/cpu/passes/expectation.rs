@@ -40,7 +40,7 @@ impl<T: Dispatch> Passes<T> {
         sets: usize,
     ) -> Result<bool, Error> {
         self.prepare(layout, kind, k)?;
-        let shape = Shape::new(kind, k, layout.d);
+        let shape = Shape { kind, k, d: layout.d };
         Ok(self.shares.len() == 1 && sets > 1 && sets as u128 * shape.work(layout.n) > 2 * SMALL_PASS)
     }
 
@@ -53,10 +53,11 @@ impl<T: Dispatch> Passes<T> {
         sets: &[(Terms<T>, ArrayView2<'_, f64>)],
     ) -> Result<Vec<Statistics>, Error> {
         let Some((first, _)) = sets.first() else { return Ok(Vec::new()) };
-        let shape = Shape::new(first.kind, first.k, layout.d);
+        let shape = Shape { kind: first.kind, k: first.k, d: layout.d };
         debug_assert!(self.shape == Some(shape) && sets.iter().all(|(s, _)| (s.kind, s.k) == (shape.kind, shape.k)));
         let pairs = !self.shares[0].sums.pairs.is_empty();
-        let (missing, at_once) = (sets.len().saturating_sub(self.alone.len()), self.pool.current_num_threads());
+        let missing = sets.len().saturating_sub(self.alone.len());
+        let at_once = sets.len().min(self.pool.current_num_threads());
         let workspaces = self.workspaces.missing(at_once) as u128 * Workspace::<T>::bytes(shape);
         let sums = missing as u128 * Sums::bytes(shape.kind, shape.k, shape.d, pairs);
         memory::check("the workspace of several passes", sums + workspaces)?;

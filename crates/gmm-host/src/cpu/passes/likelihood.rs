@@ -24,7 +24,7 @@ impl<T: Dispatch> Passes<T> {
         out: &mut [f64],
     ) -> Result<(), Error> {
         let Some(first) = sets.first() else { return Ok(()) };
-        let shape = Shape::new(first.kind, first.k, layout.d);
+        let shape = Shape { kind: first.kind, k: first.k, d: layout.d };
         debug_assert!(sets.iter().all(|s| (s.kind, s.k) == (shape.kind, shape.k)) && sets.len() == out.len());
         self.prepare(layout, shape.kind, shape.k)?;
         let machine = self.machine;

@@ -60,24 +60,12 @@ struct Shape {
     kind: CovarianceType,
     k: usize,
     d: usize,
-    /// Scratch columns per dimension.
-    scratch: usize,
 }
 
 impl Shape {
-    /// For passes of every kind.
-    const fn new(kind: CovarianceType, k: usize, d: usize) -> Self {
-        Self { kind, k, d, scratch: SCRATCH }
-    }
-
-    /// For passes that find the nearest centres: spherical moments of the rows of each need no scratch.
-    const fn of_nearest(kind: CovarianceType, k: usize, d: usize) -> Self {
-        Self { scratch: if matches!(kind, CovarianceType::Spherical) { 0 } else { SCRATCH }, ..Self::new(kind, k, d) }
-    }
-
     /// Approximate floating-point operations of a pass over `n` rows.
     const fn work(self, n: usize) -> u128 {
-        let Self { kind, k, d, .. } = self;
+        let Self { kind, k, d } = self;
         let per_component = if matches!(kind, CovarianceType::Full) { d * (d + 1) } else { 4 * d };
         2 * n as u128 * k as u128 * per_component as u128
     }
@@ -92,14 +80,14 @@ struct Share {
 }
 
 impl Share {
-    fn new(blocks: Range<usize>, Shape { kind, k, d, .. }: Shape, pairs: bool) -> Self {
+    fn new(blocks: Range<usize>, Shape { kind, k, d }: Shape, pairs: bool) -> Self {
         Self { blocks, sums: Sums::zero(kind, k, d, pairs), likelihoods: Vec::new() }
     }
 }
 
 impl<T: Dispatch> Passes<T> {
     pub(crate) const fn new(machine: Machine, pool: Arc<rayon::ThreadPool>, skip: Skip) -> Self {
-        let workspaces = Workspaces::new(Shape::new(CovarianceType::Full, 0, 0), 0);
+        let workspaces = Workspaces::new(Shape { kind: CovarianceType::Full, k: 0, d: 0 });
         Self {
             machine,
             pool,
@@ -135,12 +123,35 @@ impl<T: Dispatch> Passes<T> {
 
     /// Sizes the workspace and clears the sums.
     fn prepare(&mut self, layout: &Layout<T>, kind: CovarianceType, k: usize) -> Result<(), Error> {
-        self.prepare_for(layout, Shape::new(kind, k, layout.d))
+        self.prepare_with(layout, (kind, k), SCRATCH)
     }
 
-    fn prepare_for(&mut self, layout: &Layout<T>, shape: Shape) -> Result<(), Error> {
-        let Shape { kind, k, .. } = shape;
+    /// As [`prepare`](Self::prepare), for passes that find the nearest centres: spherical moments of the rows of each need no
+    /// scratch.
+    fn prepare_nearest(&mut self, layout: &Layout<T>, kind: CovarianceType, k: usize) -> Result<(), Error> {
+        self.prepare_with(layout, (kind, k), if kind == CovarianceType::Spherical { 0 } else { SCRATCH })
+    }
+
+    /// With `scratch` columns of scratch per dimension.
+    fn prepare_with(
+        &mut self,
+        layout: &Layout<T>,
+        (kind, k): (CovarianceType, usize),
+        scratch: usize,
+    ) -> Result<(), Error> {
+        let shape = Shape { kind, k, d: layout.d };
+        let at_once = |count: usize| count.min(self.pool.current_num_threads());
+        // The same rows may be in a layout with copies and in one without.
+        let is_served = self.workspaces.serve(shape, scratch, layout.block_len());
         if (self.shape, self.rows) == (Some(shape), layout.n) {
+            if !is_served {
+                let count = at_once(self.shares.len());
+                memory::check(
+                    "the workspace of a pass",
+                    self.workspaces.missing(count) as u128 * Workspace::<T>::bytes(shape),
+                )?;
+                self.workspaces.reserve(count);
+            }
             self.shares.iter_mut().for_each(|share| share.sums.clear());
             return Ok(());
         }
@@ -150,12 +161,11 @@ impl<T: Dispatch> Passes<T> {
         let is_alike = |share: &Share| self.shape == Some(shape) && share.sums.pairs.is_empty() != pairs;
         if !self.shares.first().is_some_and(is_alike) {
             (self.shares, self.spare, self.alone) = (Vec::new(), Vec::new(), Vec::new());
-            self.workspaces = Workspaces::new(shape, layout.block_len());
         }
         self.spare.append(&mut self.shares);
         self.alone.iter_mut().for_each(|share| share.blocks = 0..layout.blocks());
         self.shape = None;
-        let (missing, at_once) = (count.saturating_sub(self.spare.len()), count.min(self.pool.current_num_threads()));
+        let (missing, at_once) = (count.saturating_sub(self.spare.len()), at_once(count));
         let workspaces = self.workspaces.missing(at_once) as u128 * Workspace::<T>::bytes(shape);
         memory::check("the workspace of a pass", missing as u128 * sums + workspaces)?;
         self.workspaces.reserve(at_once);

@@ -14,7 +14,7 @@ use super::super::tiles::Tiles;
 use super::evaluate::EStepOutput;
 use super::near::{Near, rounding};
 use super::nearest::{assign, distances};
-use super::{Passes, Shape, Share, Workspace, padded};
+use super::{Passes, Share, Workspace, padded};
 use crate::nearby::{Bounds, GROUP, RowBox, Selection};
 use crate::{Error, EvaluateOptions, Evaluation, memory};
 
@@ -72,7 +72,7 @@ impl<T: Dispatch> Passes<T> {
         centres: &[T],
         bounds: &Bounds,
     ) -> Result<(), Error> {
-        self.prepare_for(&tiles.layout, Shape::of_nearest(kind, bounds.components(), tiles.layout.d))?;
+        self.prepare_nearest(&tiles.layout, kind, bounds.components())?;
         let machine = self.machine;
         self.for_each(|share, work| T::dispatch(machine, Nearest { tiles, kind, centres, bounds, share, work }));
         Ok(())

@@ -7,7 +7,7 @@ use super::super::e_step::{SIDE_BY_SIDE, WIDE, squared_distances, store};
 use super::super::layout::{BLOCK, Buffer, Layout, STRIDE};
 use super::super::moments::{self, Accumulate, Tile};
 use super::super::simd::{Dispatch, Kernel, Real, Words};
-use super::{Passes, Shape, Share, Workspace, padded};
+use super::{Passes, Share, Workspace, padded};
 use crate::Error;
 use crate::engine::DISTANCE_ROWS;
 
@@ -15,7 +15,7 @@ impl<T: Dispatch> Passes<T> {
     /// Computes moments about `centres`, `(k, d)`, with each row in the cluster of its nearest centre.
     pub(crate) fn nearest(&mut self, layout: &Layout<T>, kind: CovarianceType, centres: &[T]) -> Result<(), Error> {
         let k = centres.len() / layout.d;
-        self.prepare_for(layout, Shape::of_nearest(kind, k, layout.d))?;
+        self.prepare_nearest(layout, kind, k)?;
         let machine = self.machine;
         self.for_each(|share, work| T::dispatch(machine, Nearest { layout, kind, centres, k, share, work }));
         Ok(())

@@ -30,6 +30,9 @@ use crate::deconvolution::MeasuredPasses;
 use crate::{Error, EvaluateOptions, Evaluation};
 use rows::NoisyRows;
 
+/// Bytes that are left beside rows with missing values: most passes need no more.
+const BESIDE_BYTES: u64 = FACTOR_BYTES as u64 + PARTIAL_BYTES + OUTPUT_BYTES as u64;
+
 /// Blocks, of a warp each, per multiprocessor: more than are resident at once, so that all end at about the same time.
 const BLOCKS: u64 = 32;
 
@@ -118,7 +121,7 @@ impl CudaPasses {
     pub(super) fn new(gpu: Arc<Gpu>, data: &Dataset) -> Result<Self, Error> {
         gpu.enter()?;
         let queue = Queue::new(&gpu)?;
-        let rows = NoisyRows::load(&gpu, &queue, data)?;
+        let rows = NoisyRows::load(&gpu, &queue, data, BESIDE_BYTES)?;
         let state = State {
             rows,
             parameters: Slot::empty(),

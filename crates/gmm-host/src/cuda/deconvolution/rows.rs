@@ -85,11 +85,11 @@ fn entry(at: usize) -> (usize, usize) {
 }
 
 impl NoisyRows {
-    /// The context must be current.
+    /// The context must be current. Exact rows with missing values are refused if less than `beside` bytes would be left.
     ///
     /// # Errors
     /// [`Error::Memory`] before anything is taken; [`Error::Device`].
-    pub(super) fn load(gpu: &Gpu, queue: &Queue, data: &Dataset) -> Result<Self, Error> {
+    pub(super) fn load(gpu: &Gpu, queue: &Queue, data: &Dataset, beside: u64) -> Result<Self, Error> {
         const WHAT: &str = "rows and their measurement errors on the GPU";
         let (n, d) = data.rows().dim();
         let is_correlated = data.measurement_errors().is_some_and(|errors| !errors.covariances().is_diagonal());
@@ -100,7 +100,8 @@ impl NoisyRows {
         };
         let len = |columns: u32| tiled_len(n as u64, columns) as usize;
         let weighted = if data.weights().is_some() { n } else { 0 };
-        gpu.room(WHAT, 8 * (len(d as u32) as u128 + len(of_errors) as u128 + weighted as u128), 0)?;
+        let of_patterns = if of_errors == 0 { u128::from(beside) + 4 * n as u128 } else { 0 };
+        gpu.room(WHAT, 8 * (len(d as u32) as u128 + len(of_errors) as u128 + weighted as u128) + of_patterns, 0)?;
         let x = Slot::taken(gpu, WHAT, len(d as u32))?;
         let patterns = if of_errors == 0 { Some(Patterns::load(gpu, queue, data)?) } else { None };
         let order = patterns.as_ref().map(|patterns| patterns.order.as_slice());

@@ -45,7 +45,7 @@ pub(crate) struct PatternFactors {
     /// The first of them.
     pub(crate) first: u32,
     pub(crate) count: u32,
-    /// `(count, k, factors_len)`.
+    /// `(k, factors_len, count)`.
     pub(crate) factors: DeviceSlice<f64>,
 }
 
@@ -82,6 +82,7 @@ impl Launcher<'_> {
             k,
             d,
             first: to.first,
+            count: to.count,
             masks: pointer(&to.masks),
             records: pointer(&model.records),
             factors: pointer(&to.factors),
@@ -137,6 +138,7 @@ impl Launcher<'_> {
             patterns: or_null(rows.patterns.as_ref()),
             masks: or_null(factors.map(|of| &of.masks)),
             first_pattern: factors.map_or(0, |of| of.first),
+            pattern_count: factors.map_or(0, |of| of.count),
             factors: or_null(factors.map(|of| &of.factors)),
             row_weights: or_null(rows.row_weights.as_ref()),
             weights: pointer(&model.weights),

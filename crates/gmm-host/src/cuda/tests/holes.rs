@@ -137,19 +137,30 @@ fn complete_rows_have_one_pattern_and_the_sums_of_exact_rows() {
     });
 }
 
+/// A mixture with such a covariance is refused before; the kernel's rounding is another.
 #[test]
-fn a_marginal_covariance_that_is_not_positive_definite_names_component_and_column() {
-    on_a_device("pivot", |engine, _| {
-        // Columns 0 and 2 of the second component are the same number.
-        let mut all = Array3::from_shape_fn((2, 3, 3), |(_, i, j)| f64::from(u8::from(i == j)));
-        (all[[1, 0, 2]], all[[1, 2, 0]]) = (1.0, 1.0);
-        let Ok(mixture) = Mixture::new(Array1::from_elem(2, 0.5), Array2::zeros((2, 3)), Covariances::Full(all)) else {
-            // The mixture refuses it before an engine sees it.
-            return;
-        };
-        let error = load(engine, &Dataset::with_holes(holed(40, 3)).unwrap()).pass(&mixture).unwrap_err().to_string();
-        assert!(error.contains("component 1") && error.contains("column 2"), "{error}");
-    });
+fn a_covariance_that_is_not_positive_definite_names_its_column() {
+    use gmm_kernels::deconvolution::{PatternFactors, deconvolution_factors, factors_len};
+    use gmm_kernels::device::Buffer;
+    // Log weight, mean, packed covariance of three columns; the first and the last are the same number.
+    let records = Buffer::new(&[0.0, 0.0, 0.0, 0.0, 4.0, 0.0, 1.0, 4.0, 0.0, 4.0]);
+    // All columns; the first two; the last two.
+    let masks = Buffer::new(&[0b111_u64, 0b011, 0b110]);
+    let mut factors = Buffer::unwritten(3 * factors_len(3) as usize);
+    let a = PatternFactors {
+        k: 1,
+        d: 3,
+        first: 0,
+        count: 3,
+        masks: masks.pointer(),
+        records: records.pointer(),
+        factors: factors.pointer_mut(),
+    };
+    // SAFETY: the buffers have the documented lengths.
+    unsafe { deconvolution_factors().emulate((3, 1), a) };
+    let found = factors.to_vec();
+    // Column and pivot of each pattern.
+    assert_eq!((&found[3..6], found[6]), (&[2.0, f64::from(u32::MAX), f64::from(u32::MAX)][..], 0.0));
 }
 
 #[test]
@@ -169,4 +180,109 @@ fn samples_and_fits_are_those_of_the_cpu() {
             close(&flat(of(engine)), &flat(of(&cpu)), 1e-10, &format!("{kind}: means of a fit"));
         }
     });
+}
+
+#[test]
+fn rows_that_have_no_room_are_passed_over_pattern_by_pattern() {
+    let fake = Fake::install(Machine { memory: 16 << 20, ..Machine::default() });
+    let engine = CudaEngine::new(0).unwrap();
+    let data = Dataset::with_holes(holed(500, 4)).unwrap();
+    let mixture = mixture(CovarianceType::Full, 2, 4, 0.0);
+    let got = load(&engine, &data).pass(&mixture).unwrap();
+    same(&got, &load(&CpuEngine::new(2).unwrap(), &data).pass(&mixture).unwrap(), tolerance(4), "no room");
+    assert_eq!(fake.0.launches("deconvolution_patterns"), 0);
+    drop(engine);
+    fake.0.assert_clean("no room");
+}
+
+#[test]
+fn passes_that_find_no_memory_go_on_pattern_by_pattern() {
+    let data = Dataset::with_holes(holed(140, 2)).unwrap();
+    let mixture = mixture(CovarianceType::Full, 2, 2, 0.0);
+    let chosen: Vec<usize> = (0..100).collect();
+    let run = || {
+        let engine = CudaEngine::new(0)?;
+        let mut rows = engine.load(&data, Precision::F64, &shift::of_data(&data))?;
+        let mut densities = vec![0.0; 140];
+        let all = rows.pass(&mixture)?;
+        let want = EvaluateOptions { log_densities: Some(&mut densities), ..EvaluateOptions::default() };
+        rows.evaluate(&mixture, want)?;
+        let some = rows.sample(&chosen, None)?.pass(&mixture)?;
+        Ok::<_, Error>((all, some, densities))
+    };
+    let fake = Fake::install(Machine::default());
+    let whole = run().unwrap();
+    let calls = fake.0.calls_of(Class::Allocation);
+    drop(fake);
+    let mut by_pattern = 0;
+    for at in 1..=calls {
+        let what = format!("allocation {at}");
+        let fake = Fake::with(Machine::default(), Some(Fault::once(Class::Allocation, at, code::OUT_OF_MEMORY)));
+        // Without memory for an engine there are no rows.
+        if let Ok((all, some, densities)) = run() {
+            same(&all, &whole.0, tolerance(2), &what);
+            same(&some, &whole.1, tolerance(2), &what);
+            close(&densities, &whole.2, tolerance(2), &what);
+            by_pattern += usize::from(fake.0.launches("deconvolution_patterns") < 3);
+        }
+        fake.0.assert_clean(&what);
+    }
+    assert!(by_pattern > 0);
+}
+
+#[test]
+fn samples_of_weight_0_are_not_refused() {
+    on_a_device("weights", |engine, _| {
+        let data = Dataset::with_holes(holed(60, 3)).unwrap();
+        let mut some = load(engine, &data).sample(&[0, 5, 9], Some(&[0.0; 3])).unwrap();
+        assert_eq!(some.pass(&mixture(CovarianceType::Full, 2, 3, 0.0)).unwrap().total_weight, 0.0);
+    });
+}
+
+#[test]
+fn two_devices_have_the_sums_of_one() {
+    let fake = Fake::install(Machine { devices: 2, ..Machine::ONE });
+    let group = crate::CudaGroup::new(vec![CudaEngine::new(0).unwrap(), CudaEngine::new(1).unwrap()]).unwrap();
+    // On the second device, rows of weight 0 and rows without values.
+    let mut values = holed(300, 3);
+    values.slice_mut(ndarray::s![256.., ..]).fill(f64::NAN);
+    let weights = (0..300).map(|i| f64::from(u8::from(i < 128 || i > 280))).collect();
+    let data = Dataset::with_holes(values).unwrap().with_weights(weights).unwrap();
+    for kind in CovarianceType::ALL {
+        let mixture = mixture(kind, 2, 3, 0.0);
+        let want = load(&CpuEngine::new(2).unwrap(), &data).pass(&mixture).unwrap();
+        same(&load(&group, &data).pass(&mixture).unwrap(), &want, tolerance(3), &format!("{kind}: two devices"));
+    }
+    drop(group);
+    fake.0.assert_clean("two devices");
+}
+
+#[test]
+fn every_fault_is_an_error_and_leaks_nothing() {
+    let data = Dataset::with_holes(holed(140, 2)).unwrap();
+    let mixture = mixture(CovarianceType::Full, 2, 2, 0.0);
+    let run = || {
+        let passes = CudaPasses::new(CudaEngine::new(0)?.gpu, &data)?;
+        crate::deconvolution::MeasuredPasses::pass(&passes, &mixture)
+    };
+    let fake = Fake::install(Machine::default());
+    let whole = run().unwrap();
+    let calls = fake.0.calls_of(Class::Any);
+    fake.0.assert_clean("no fault");
+    drop(fake);
+    for (class, code) in [(Class::Any, code::UNKNOWN), (Class::Allocation, code::OUT_OF_MEMORY)] {
+        for at in 1..=calls {
+            let what = format!("{class:?} {at}, code {code}");
+            let fake = Fake::with(Machine::default(), Some(Fault::once(class, at, code)));
+            match run() {
+                Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
+                Ok(found) => {
+                    let may = code == code::OUT_OF_MEMORY || may_fail(fake.0.failed());
+                    assert!(may, "{what}: the pass went on after {:?}", fake.0.failed());
+                    assert_eq!(found, whole, "{what}");
+                }
+            }
+            fake.0.assert_clean(&what);
+        }
+    }
 }
