@@ -133,8 +133,19 @@ unsafe fn body(a: PatternFactors) {
         at += WARP;
     }
     at = lane;
+    // Not 0, as the compiler cannot know.
+    let pitch = if pitch(d) > 0 { pitch(d) } else { 1 };
     while at < rest(d) - HEAD {
-        write(reciprocals() + at, 0.0);
+        // What the steps below write is left to them.
+        let is_written = if at < d {
+            is_observed(at)
+        } else {
+            let (i, j) = ((at - d) / pitch, (at - d) % pitch);
+            i < d && j < d && i != j && is_observed(j) && (i > j || !is_observed(i))
+        };
+        if !is_written {
+            write(HEAD + at, 0.0);
+        }
         at += WARP;
     }
     warp::sync_warp();
@@ -157,7 +168,7 @@ unsafe fn body(a: PatternFactors) {
             let mut i = lane;
             while i < d {
                 if is_later(i) && i != j {
-                    write(gains(d) + i * pitch(d) + j, p.load(either(i, j)) * one_of);
+                    write(gains(d) + i * pitch + j, p.load(either(i, j)) * one_of);
                 }
                 i += WARP;
             }

@@ -188,7 +188,7 @@ impl NoisyRow for Row {
         warp::sync_warp();
         // A block of two by two sums for each thread.
         let blocks = packed_len(even(d) / 2) as u32;
-        let (mut from, mut row_of, mut start) = (0, 0, 0);
+        let (mut from, mut row_of, mut start, mut whole) = (0, 0, 0, 0.0);
         while from < blocks {
             // All lanes take part in each step.
             let own = from + warp::lane_id();
@@ -209,34 +209,47 @@ impl NoisyRow for Row {
                 sum[3] = Real::fma(lower, second, sum[3]);
                 row += 1;
             }
-            // Of several patterns at a time, so that the loads do not wait for each other.
-            let mut head = 0;
-            while head < WARP {
-                let (mut weight, mut of_missing) = ([0.0; AT_ONCE], [[0.0; 4]; AT_ONCE]);
-                few(AT_ONCE, |turn| {
-                    if head < WARP {
-                        let others = heads & !(u32::MAX >> (WARP - 1 - head));
-                        let end = if others == 0 { WARP } else { others.trailing_zeros() };
-                        let rests = Self::factors(warp::shuffle_idx_u32(self.pattern, head), a, c);
-                        few(4, |entry| {
-                            let (row, column) = (i + (entry as u32 >> 1), j + (entry as u32 & 1));
-                            if column > 0 && column <= row && row <= d {
-                                // SAFETY: a position of a covariance of missing columns.
-                                of_missing[turn][entry] = unsafe { rests.get(rest(d) + second_at(row, column)) };
+            let of_missing = |pattern: u32, entry: usize| {
+                let (row, column) = (i + (entry as u32 >> 1), j + (entry as u32 & 1));
+                if column > 0 && column <= row && row <= d {
+                    // SAFETY: a position of a covariance of missing columns.
+                    unsafe { Self::factors(pattern, a, c).get(rest(d) + second_at(row, column)) }
+                } else {
+                    0.0
+                }
+            };
+            if heads == 1 {
+                // Σ r of all rows is the first of the first thread's sums.
+                if from == 0 {
+                    whole = from_first_lane(sum[0]);
+                }
+                if self.measured() < d && whole != 0.0 {
+                    few(4, |entry| sum[entry] = Real::fma(whole, of_missing(self.pattern, entry), sum[entry]));
+                }
+            } else {
+                // Of several patterns at a time, so that the loads do not wait for each other.
+                let mut head = 0;
+                while head < WARP {
+                    let (mut weight, mut rests) = ([0.0; AT_ONCE], [[0.0; 4]; AT_ONCE]);
+                    few(AT_ONCE, |turn| {
+                        if head < WARP {
+                            let others = heads & !(u32::MAX >> (WARP - 1 - head));
+                            let end = if others == 0 { WARP } else { others.trailing_zeros() };
+                            let pattern = warp::shuffle_idx_u32(self.pattern, head);
+                            few(4, |entry| rests[turn][entry] = of_missing(pattern, entry));
+                            while head < end {
+                                weight[turn] += weights.load(head);
+                                head += 1;
                             }
-                        });
-                        while head < end {
-                            weight[turn] += weights.load(head);
-                            head += 1;
                         }
-                    }
-                });
-                few(AT_ONCE, |turn| {
-                    // A pattern whose factors failed may have rests that are not finite.
-                    if weight[turn] != 0.0 {
-                        few(4, |entry| sum[entry] = Real::fma(weight[turn], of_missing[turn][entry], sum[entry]));
-                    }
-                });
+                    });
+                    few(AT_ONCE, |turn| {
+                        // A pattern whose factors failed may have rests that are not finite.
+                        if weight[turn] != 0.0 {
+                            few(4, |entry| sum[entry] = Real::fma(weight[turn], rests[turn][entry], sum[entry]));
+                        }
+                    });
+                }
             }
             few(4, |entry| {
                 let (row, column) = (i + (entry as u32 >> 1), j + (entry as u32 & 1));
@@ -257,4 +270,12 @@ impl NoisyRow for Row {
 #[inline(always)]
 const fn second_at(row: u32, column: u32) -> u32 {
     packed_index(row - 1, column - 1) as u32
+}
+
+/// The first lane's value.
+#[inline(always)]
+fn from_first_lane(value: f64) -> f64 {
+    let bits = value.to_bits();
+    let half = |half: u64| warp::shuffle_idx_u32(half as u32, 0) as u64;
+    f64::from_bits(half(bits >> 32) << 32 | half(bits & u32::MAX as u64))
 }

@@ -31,6 +31,8 @@ impl Patterns {
         let n = data.n_rows();
         let (mut groups, unobserved) = of_rows(data.rows());
         groups.extend((!unobserved.is_empty()).then_some((Vec::new(), unobserved)));
+        // Rare ones first: a warp of many patterns takes longest, and should not begin last.
+        groups.sort_by_key(|(_, rows)| rows.len());
         let mask = |columns: &Vec<usize>| columns.iter().fold(0, |mask, &j| mask | 1u64 << j);
         let masks: Vec<u64> = groups.iter().map(|(columns, _)| mask(columns)).collect();
         let (mut order, mut starts, mut pattern_of) = (Vec::with_capacity(n), vec![0], Vec::with_capacity(n));
