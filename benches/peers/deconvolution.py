@@ -1,10 +1,12 @@
-"""Extreme deconvolution against astroML's XDGMM, pyGMMis and NumPy; the answers are compared before they are timed.
+"""Extreme deconvolution against its authors' C program, astroML's XDGMM, pyGMMis and NumPy; the answers are compared before they are
+timed.
 
 Usage: python benches/peers/deconvolution.py [--rows 20000] [--columns 6] [--components 16] [--iterations 5] [--turns 3]
 
 All programs start from the same mixture and make the same number of iterations of EM over the same rows with independent errors;
 NumPy runs the formulas of Bovy, Hogg and Roweis (2011) over all rows of a component at once. Programs that are not installed are
-left out: `pip install astroML pygmmis`. It needs this package.
+left out: `pip install astroML pygmmis`; extreme-deconvolution is built from its repository, jobovy/extreme-deconvolution on GitHub
+(it needs GSL), and its folder is named in PYTHONPATH. It needs this package.
 """
 
 import argparse
@@ -90,6 +92,14 @@ def in_pygmmis(X, noise, start, iterations):
     return model.amp, model.mean, model.covar
 
 
+def in_extreme_deconvolution(X, noise, start, iterations):
+    from extreme_deconvolution import extreme_deconvolution
+
+    weights, means, covariances = (array.copy() for array in start)
+    extreme_deconvolution(X, noise**2, weights, means, covariances, tol=1e-300, maxiter=iterations)
+    return weights, means, covariances
+
+
 def difference(found, wanted):
     return max(float(np.abs(a - b).max()) for a, b in zip(found, wanted, strict=True))
 
@@ -99,7 +109,7 @@ def contest(asked):
     X, noise, start = rows(asked.rows, asked.columns, asked.components)
     wanted = in_gmm_rs(X, noise, start, asked.iterations)
     programs = {}
-    for run in (in_gmm_rs, in_numpy, in_astroml, in_pygmmis):
+    for run in (in_gmm_rs, in_numpy, in_extreme_deconvolution, in_astroml, in_pygmmis):
         try:
             error = difference(run(X, noise, start, asked.iterations), wanted)
         except ImportError as why:
