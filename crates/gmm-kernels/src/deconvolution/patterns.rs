@@ -1,4 +1,4 @@
-//! Missing values under full and tied covariances: a row takes the [factors](super::factors) of its set of observed columns.
+//! Missing values under full and tied covariances: a row takes the factors of its set of observed columns (`factors`).
 //!
 //! Rows are in the order of their patterns, so that the threads of a warp read the same factors, or those of a few patterns.
 //! The sums of a component are products of the vectors `(1, b)` of its rows, taken by one thread for each, and of every

@@ -246,7 +246,7 @@ fn two_devices_have_the_sums_of_one() {
     // On the second device, rows of weight 0 and rows without values.
     let mut values = holed(300, 3);
     values.slice_mut(ndarray::s![256.., ..]).fill(f64::NAN);
-    let weights = (0..300).map(|i| f64::from(u8::from(i < 128 || i > 280))).collect();
+    let weights = (0..300).map(|i| f64::from(u8::from(!(128..=280).contains(&i)))).collect();
     let data = Dataset::with_holes(values).unwrap().with_weights(weights).unwrap();
     for kind in CovarianceType::ALL {
         let mixture = mixture(kind, 2, 3, 0.0);
