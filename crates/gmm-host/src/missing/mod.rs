@@ -105,7 +105,7 @@ pub(crate) struct Together {
 /// memory for it.
 ///
 /// # Errors
-/// [`Error::Dimension`] if the shift has another number of columns.
+/// If the shift has another number of columns.
 pub(crate) fn load_together(data: &Dataset, shift: &[f64], together: Together) -> Result<Box<dyn Resident>, Error> {
     let patterns = patterns::of_rows(data.rows()).0.len();
     let mut rows = for_starts(data, shift)?;
@@ -116,7 +116,7 @@ pub(crate) fn load_together(data: &Dataset, shift: &[f64], together: Together) -
 /// Rows with missing values for k-means and the moments of given responsibilities, and nothing else.
 ///
 /// # Errors
-/// [`Error::Dimension`] if the shift has another number of columns.
+/// If the shift has another number of columns.
 pub(crate) fn for_starts(data: &Dataset, shift: &[f64]) -> Result<HoledRows, Error> {
     check_features(data.n_features(), shift.len())?;
     let weights = data.weights().map(<[f64]>::to_vec);

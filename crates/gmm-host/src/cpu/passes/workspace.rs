@@ -80,7 +80,7 @@ impl<T: Real> Workspaces<T> {
         false
     }
 
-    /// Makes workspaces until `count` are free, so that a pass of so many threads allocates none.
+    /// Makes workspaces until `count` are free, so that a pass on `count` threads allocates none.
     pub(super) fn reserve(&mut self, count: usize) {
         let free = self.free.get_mut().unwrap_or_else(PoisonError::into_inner);
         let missing = count.saturating_sub(free.len());
