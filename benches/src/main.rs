@@ -21,6 +21,7 @@ mod setup;
 mod starts;
 mod truncated;
 mod turns;
+mod variational;
 mod workload;
 
 use anyhow::Result;
@@ -47,6 +48,8 @@ enum Command {
     Missing(missing::Arguments),
     /// Time passes over rows with measurement errors on the GPU and on the CPU, in turns.
     Noisy(noisy::Arguments),
+    /// Time iterations of variational Bayes beside those of EM.
+    Variational(variational::Arguments),
     /// Time truncated EM beside EM over all components, and compare the likelihoods that they reach.
     Truncated(truncated::Arguments),
     /// Time reads and fits of files as whole processes, with other programs, and calls from Python.
@@ -74,6 +77,7 @@ fn main() -> Result<()> {
         Command::LargeK(arguments) => large_k::run(&arguments),
         Command::Missing(arguments) => missing::run(&arguments),
         Command::Noisy(arguments) => noisy::run(&arguments),
+        Command::Variational(arguments) => variational::run(&arguments),
         Command::Truncated(arguments) => truncated::run(&arguments),
         Command::Scale(arguments) => scale::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),

@@ -121,7 +121,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// The whole rows, and the means of the start: see the head of this file.
-fn problem((n, d, k): (usize, usize, usize), seed: u64) -> (Array2<f64>, Array2<f64>) {
+pub(crate) fn problem((n, d, k): (usize, usize, usize), seed: u64) -> (Array2<f64>, Array2<f64>) {
     let draws = &mut Draws::for_purpose("missing", seed, 0);
     let centres = Array2::from_shape_simple_fn((k, d), || 10.0 * draws.uniform());
     let mut rows = Array2::zeros((n, d));
@@ -153,7 +153,7 @@ fn patterns(rows: &Array2<f64>) -> usize {
 }
 
 /// The mixture at which EM starts.
-fn start(means: &Array2<f64>, kind: CovarianceType) -> Result<Mixture> {
+pub(crate) fn start(means: &Array2<f64>, kind: CovarianceType) -> Result<Mixture> {
     let (k, d) = means.dim();
     let covariances = match kind {
         CovarianceType::Full => {

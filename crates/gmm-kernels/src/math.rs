@@ -167,12 +167,14 @@ pub fn reciprocal(x: f64) -> f64 {
 #[inline(always)]
 pub fn ln_gamma_and_digamma(x: f64) -> (f64, f64) {
     const HALF_LN_2PI: f64 = 0.918_938_533_204_672_8;
-    let (mut x, mut product, mut below) = (x, 1.0, 0.0);
+    // Σ 1/x as a fraction over the product of the x.
+    let (mut x, mut product, mut over) = (x, 1.0, 0.0);
     while x < 10.0 {
-        below += reciprocal(x);
+        over = fma_f64(over, x, product);
         product *= x;
         x += 1.0;
     }
+    let below = over * reciprocal(product);
     let (ln, inverse) = (ln_f64(x), reciprocal(x));
     let square = inverse * inverse;
     let (mut of_ln, mut of_slope) = (0.0, 0.0);

@@ -210,8 +210,8 @@ pub fn signatures() -> Vec<Signature> {
     full_by_warpgroups(&mut all);
     all.push(tensor(one(em::m_step::update())));
     all.push(tensor(one(em::m_step::update_wide())));
-    all.push(tensor(one(em::m_step::bayes::bayes_posterior())));
-    all.push(tensor(one(em::m_step::bayes::bayes_expectation())));
+    all.push(tensor(one(em::m_step::bayes_update())));
+    all.push(tensor(one(em::m_step::bayes_update_wide())));
     scores::<f32>(&mut all);
     scores::<f64>(&mut all);
     k_means_and_whitened::<f32>(&mut all);

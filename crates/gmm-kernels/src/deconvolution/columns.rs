@@ -46,7 +46,7 @@ impl NoisyRow for Row {
     }
 
     #[inline(always)]
-    unsafe fn load(a: &Deconvolution, row: u64) -> Self {
+    unsafe fn load(a: &Deconvolution, row: u64, _last: u64) -> Self {
         let mut own = Self { row, measured: 0 };
         let mut j = 0;
         while j < a.d {

@@ -19,9 +19,9 @@ const HEAD: u32 = 3;
 /// Rows of `g` that a row of data meets at a time.
 pub(super) const BLOCK: u32 = 4;
 
-/// Numbers of the factors of a pattern and component.
+/// Numbers of the factors of a pattern and component: whole groups of four, so that each begins at a multiple of 16 bytes.
 pub const fn factors_len(d: u32) -> u64 {
-    rest(d) as u64 + packed_len(d)
+    (rest(d) as u64 + packed_len(d)).next_multiple_of(4)
 }
 
 /// Position of the reciprocals of the pivots, `(d,)`; 0 for missing columns.
@@ -36,10 +36,10 @@ pub(super) const fn pitch(d: u32) -> u32 {
     d.next_multiple_of(BLOCK)
 }
 
-/// Position of `g`, `(pitch, pitch)`; 0 where there is none.
+/// Position of `g`, `(pitch, pitch)`; 0 where there is none. At a multiple of 16 bytes.
 #[inline(always)]
 pub(super) const fn gains(d: u32) -> u32 {
-    HEAD + d
+    (HEAD + d).next_multiple_of(2)
 }
 
 /// Position of the covariance of the missing columns, packed; 0 for observed columns.
@@ -58,13 +58,11 @@ kernels! {
         d: u32,
         /// The first pattern.
         first: u32,
-        /// Patterns.
-        count: u32,
         /// A bit for each observed column of each pattern.
         masks: *const u64,
         /// `(k, Form::record)`: log weight, mean, packed covariance.
         records: *const f64,
-        /// `(k, factors_len, count)`, written: rows of data in the order of their patterns read what lies together.
+        /// `(patterns, k, factors_len)`, written.
         factors: *mut f64,
     }
     /// The kernel.
@@ -89,7 +87,7 @@ const fn either(i: u32, j: u32) -> u32 {
 
 /// Calls `f` with position, row and column of this lane's entries of a packed triangle.
 #[inline(always)]
-pub(super) fn entries(len: u32, lane: u32, mut f: impl FnMut(u32, u32, u32)) {
+fn entries(len: u32, lane: u32, mut f: impl FnMut(u32, u32, u32)) {
     let (mut at, mut i, mut start) = (lane, 0, 0);
     while at < len {
         while at > start + i {
@@ -119,9 +117,9 @@ unsafe fn body(a: PatternFactors) {
     let (pattern, c) = (block / k, block % k);
     let (d, len) = (a.d, packed_len(a.d) as u32);
     let covariance = a.records.wrapping_add((c as u64 * Form::Patterns.record(d) as u64) as usize + 1 + d as usize);
-    let first = (c as u64 * factors_len(d)) * a.count as u64 + pattern as u64;
+    let first = block as u64 * factors_len(d);
     // SAFETY: the position of a number below `factors_len`, which no other block writes.
-    let write = |at: u32, value: f64| unsafe { device::store(a.factors, first + at as u64 * a.count as u64, value) };
+    let write = |at: u32, value: f64| unsafe { device::store(a.factors, first + at as u64, value) };
     let p = Shared::<f64>::at(0);
     // SAFETY: the pattern is one of the grid's.
     let mask = unsafe { device::load(a.masks, (a.first + pattern) as u64) };
@@ -135,16 +133,16 @@ unsafe fn body(a: PatternFactors) {
     at = lane;
     // Not 0, as the compiler cannot know.
     let pitch = if pitch(d) > 0 { pitch(d) } else { 1 };
-    while at < rest(d) - HEAD {
+    while at < rest(d) {
         // What the steps below write is left to them.
-        let is_written = if at < d {
-            is_observed(at)
+        let is_written = if at < gains(d) {
+            at < HEAD || at < HEAD + d && is_observed(at - HEAD)
         } else {
-            let (i, j) = ((at - d) / pitch, (at - d) % pitch);
+            let (i, j) = ((at - gains(d)) / pitch, (at - gains(d)) % pitch);
             i < d && j < d && i != j && is_observed(j) && (i > j || !is_observed(i))
         };
         if !is_written {
-            write(HEAD + at, 0.0);
+            write(at, 0.0);
         }
         at += WARP;
     }

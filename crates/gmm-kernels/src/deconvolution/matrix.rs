@@ -156,7 +156,7 @@ impl NoisyRow for Row {
     }
 
     #[inline(always)]
-    unsafe fn load(a: &Deconvolution, row: u64) -> Self {
+    unsafe fn load(a: &Deconvolution, row: u64, _last: u64) -> Self {
         let mut own = Self { row, missing: 0, measured: 0, scratch: Stage::end(staged(a.d)) + 8 * warp::lane_id() };
         let mut j = 0;
         while j < a.d {

@@ -80,11 +80,14 @@ kernels! {
         patterns: *const u32,
         /// A bit for each observed column of each pattern, for [`Form::Patterns`].
         masks: *const u64,
+        /// `(group_count + 1,)`: from where to where the rows of each warp reach, at most a warp's and within a tile, and
+        /// counted from the first of these numbers; for [`Form::Patterns`]. Null: a tile each.
+        groups: *const u64,
+        /// How many.
+        group_count: u64,
         /// The pattern that `factors` begin with.
         first_pattern: u32,
-        /// How many patterns `factors` are of.
-        pattern_count: u32,
-        /// `(k, factors_len, pattern_count)`: [factors](PatternFactors) of the patterns of all `n` rows, for
+        /// `(patterns, k, factors_len)`: [factors](PatternFactors) of the patterns of all `n` rows, for
         /// [`Form::Patterns`].
         factors: *const f64,
         /// `(n,)`: row weights; or null if every row has weight 1.

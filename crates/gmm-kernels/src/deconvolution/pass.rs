@@ -20,11 +20,12 @@ pub(super) trait NoisyRow: Sized {
     /// Numbers of a component's record, as many as it has sums.
     fn record(a: &Deconvolution) -> u32;
 
-    /// Reads a row.
+    /// Reads a row. One that is not below `n` counts nowhere, and may be read as `last`, a true row of the warp.
     ///
     /// # Safety
-    /// The buffers in `a` are as its fields document, and `row` is one of a padded tile.
-    unsafe fn load(a: &Deconvolution, row: u64) -> Self;
+    /// The buffers in `a` are as its fields document, and `row` is one of a padded tile, or `n` if there are
+    /// [`groups`](Deconvolution::groups).
+    unsafe fn load(a: &Deconvolution, row: u64, last: u64) -> Self;
 
     /// How many values are measured.
     fn measured(&self) -> u32;
@@ -78,18 +79,18 @@ pub(super) unsafe fn body<R: NoisyRow>(a: Deconvolution) {
         unsafe { device::store(failures, 0, 0.0) };
     }
     warp::sync_warp();
-    let groups = a.n.div_ceil(WARP as u64);
+    let groups = if a.groups.is_null() { a.n.div_ceil(WARP as u64) } else { a.group_count };
     let each_block = groups.div_ceil(blocks);
     let mut group = block * each_block;
     let end = if group + each_block < groups { group + each_block } else { groups };
     let sums = partials.wrapping_add(TOTALS as usize);
     let (mut totals, mut failed) = ([0.0; TOTALS as usize], false);
     while group < end {
-        let row = group * WARP as u64 + lane as u64;
-        // SAFETY: the row's tile exists and is padded; sums and failures are this block's.
+        // SAFETY: `group` is below their number; the row's tile exists and is padded; sums and failures are this block's.
         unsafe {
+            let (row, last) = rows_of(&a, group);
             let weight = row_weight(a.row_weights, a.n, row);
-            let own = R::load(&a, row);
+            let own = R::load(&a, row, last);
             let found = normalise(&a, &own, failures, &mut failed);
             let counted = if own.measured() > 0 { weight } else { 0.0 };
             if counted > 0.0 {
@@ -111,6 +112,23 @@ pub(super) unsafe fn body<R: NoisyRow>(a: Deconvolution) {
         // SAFETY: the totals are this block's.
         each(TOTALS as usize, |i| unsafe { device::store(partials, i as u64, totals[i]) });
     }
+}
+
+/// The thread's row of a group, which may be past the last, and the last true row.
+///
+/// # Safety
+/// As for [`body`]; `group` is below the number of groups.
+#[inline(always)]
+unsafe fn rows_of(a: &Deconvolution, group: u64) -> (u64, u64) {
+    let (lane, all) = (thread::thread_idx_x() as u64, WARP as u64);
+    if a.groups.is_null() {
+        let end = (group + 1) * all;
+        return (group * all + lane, (if end < a.n { end } else { a.n }) - 1);
+    }
+    // SAFETY: there is a number more than groups.
+    let [base, first, end] = unsafe { [0, group, group + 1].map(|i| device::load(a.groups, i)) };
+    let row = first - base + lane;
+    (if row < end - base { row } else { a.n }, end - base - 1)
 }
 
 /// Finds the log density of the thread's row, and writes it if it is wanted.

@@ -33,8 +33,8 @@ pub(super) const fn staged(d: u32) -> u32 {
     before(d) + even(d)
 }
 
-/// Patterns whose covariances are read at a time.
-const AT_ONCE: usize = 4;
+/// Patterns whose covariances are read at a time: more would take registers, and so warps.
+const AT_ONCE: usize = 2;
 
 /// A row, which its thread reads again for each component.
 pub(super) struct Row {
@@ -46,11 +46,7 @@ pub(super) struct Row {
 
 /// The factors of a pattern and component.
 #[derive(Clone, Copy)]
-struct Factors {
-    first: *const f64,
-    /// From one number to the next.
-    stride: u32,
-}
+struct Factors(*const f64);
 
 impl Factors {
     /// Number `i`.
@@ -60,7 +56,17 @@ impl Factors {
     #[inline(always)]
     unsafe fn get(self, i: u32) -> f64 {
         // SAFETY: the factors are live, as those of a row that was loaded.
-        unsafe { device::load(self.first, i as u64 * self.stride as u64) }
+        unsafe { device::load(self.0, i as u64) }
+    }
+
+    /// Numbers `l` to `l + 3` of row `row` of `g`.
+    ///
+    /// # Safety
+    /// `row` and `l` are below `pitch`, and `l` is a multiple of 4.
+    #[inline(always)]
+    unsafe fn gains(self, d: u32, row: u32, l: u32) -> [f64; BLOCK as usize] {
+        // SAFETY: as for `get`; rows of `g` begin at multiples of 16 bytes, and are whole blocks.
+        unsafe { f64::global_load4(self.0.wrapping_add((gains(d) + row * pitch(d) + l) as usize)) }
     }
 }
 
@@ -73,8 +79,8 @@ impl Row {
     /// The factors of the pattern and component `c`.
     #[inline(always)]
     fn factors(pattern: u32, a: &Deconvolution, c: u32) -> Factors {
-        let first = c as u64 * factors_len(a.d) * a.pattern_count as u64 + pattern as u64;
-        Factors { first: a.factors.wrapping_add(first as usize), stride: a.pattern_count }
+        let first = (pattern as u64 * a.k as u64 + c as u64) * factors_len(a.d);
+        Factors(a.factors.wrapping_add(first as usize))
     }
 
     /// The distance of an observed value from the component's mean.
@@ -92,12 +98,12 @@ impl NoisyRow for Row {
     }
 
     #[inline(always)]
-    unsafe fn load(a: &Deconvolution, row: u64) -> Self {
-        // Rows past the last one have weight 0.
-        let known = if row < a.n { row } else { a.n - 1 };
-        // SAFETY: `known < n`, and the pattern of a row has a mask.
+    unsafe fn load(a: &Deconvolution, row: u64, last: u64) -> Self {
+        // A row past the last has weight 0, and no pattern that the others of the warp do not have.
+        let row = if row < a.n { row } else { last };
+        // SAFETY: `row < n`, and the pattern of a row has a mask.
         let (pattern, mask) = unsafe {
-            let pattern = device::load(a.patterns, known);
+            let pattern = device::load(a.patterns, row);
             (pattern, device::load(a.masks, pattern as u64))
         };
         Self { row, pattern: pattern - a.first_pattern, mask }
@@ -112,29 +118,27 @@ impl NoisyRow for Row {
     #[inline(always)]
     unsafe fn condition(&self, a: &Deconvolution, c: u32, record: *const f64) -> Density {
         let (d, all, news) = (a.d, Self::factors(self.pattern, a, c), Stage::new(true, 1.0));
-        let (of_gains, pitch) = (gains(d), pitch(d));
         let mut distance = 0.0;
         let mut first = 0;
         while first < d {
             // SAFETY: `g` has whole blocks of rows, and 0 in columns past its `d`.
-            let gain = |row: usize, l: u32| unsafe { all.get(of_gains + (first + row as u32) * pitch + l) };
+            let gain = |row: usize, l: u32| unsafe { all.gains(d, first + row as u32, l) };
             let mut expected = [0.0; BLOCK as usize];
             let mut l = 0;
             while l < first {
-                few(BLOCK as usize, |step| {
-                    let new = news.get(l + step as u32);
-                    few(BLOCK as usize, |row| {
-                        expected[row] = Real::fma(gain(row, l + step as u32), new, expected[row]);
-                    });
+                let mut new = [0.0; BLOCK as usize];
+                few(BLOCK as usize, |step| new[step] = news.get(l + step as u32));
+                few(BLOCK as usize, |row| {
+                    let gain = gain(row, l);
+                    few(BLOCK as usize, |step| expected[row] = Real::fma(gain[step], new[step], expected[row]));
                 });
                 l += BLOCK;
             }
             let mut own = [0.0; BLOCK as usize];
             few(BLOCK as usize, |row| {
                 let i = first + row as u32;
-                few(row, |before| {
-                    expected[row] = Real::fma(gain(row, first + before as u32), own[before], expected[row])
-                });
+                let gain = gain(row, first);
+                few(row, |before| expected[row] = Real::fma(gain[before], own[before], expected[row]));
                 // Past column `d` nothing is observed.
                 if self.is_observed(i) {
                     // SAFETY: `i < d`; a position of a reciprocal.
@@ -168,8 +172,9 @@ impl NoisyRow for Row {
                 } else {
                     let mut j = 0;
                     while j < d {
-                        value = Real::fma(all.get(gains(d) + i * pitch(d) + j), stage.get(j), value);
-                        j += 1;
+                        let gain = all.gains(d, i, j);
+                        few(BLOCK as usize, |step| value = Real::fma(gain[step], stage.get(j + step as u32), value));
+                        j += BLOCK;
                     }
                 }
             }

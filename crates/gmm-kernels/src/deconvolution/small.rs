@@ -106,7 +106,7 @@ impl<const D: usize, const P: usize> NoisyRow for Row<D, P> {
     }
 
     #[inline(always)]
-    unsafe fn load(a: &Deconvolution, row: u64) -> Self {
+    unsafe fn load(a: &Deconvolution, row: u64, _last: u64) -> Self {
         let mut own = Self { first: tiled_index(row, 0, a.d), measured: 0 };
         few(D, |j| {
             // SAFETY: as the caller guarantees.

@@ -15,7 +15,6 @@ use cust::memory::bytemuck::Pod;
 use gmm_kernels::deconvolution::{
     ENTROPY, FAILURE, Form, LOG_LIKELIHOOD, MOST_COLUMNS, MOST_MASKED, TOTAL_WEIGHT, TOTALS, factors_len,
 };
-use gmm_kernels::device::WARP;
 use gmm_kernels::layout::TILE_ROWS;
 use gmm_model::{CovarianceType, Dataset, Mixture, ModelError, Statistics};
 
@@ -177,11 +176,11 @@ impl State {
         Ok(NoisyModel { form, k: k as u32, weights, records })
     }
 
-    /// Blocks of a pass over `n` rows with `numbers` partial results each.
-    fn blocks(&self, n: u64, numbers: u64) -> u32 {
+    /// Blocks of a pass over groups of rows with `numbers` partial results each.
+    fn blocks(&self, groups: u64, numbers: u64) -> u32 {
         let multiprocessors = u64::from(self.gpu.limits.multiprocessors);
         let affordable = (PARTIAL_BYTES / (8 * numbers)).max(multiprocessors);
-        n.div_ceil(u64::from(WARP)).min(BLOCKS * multiprocessors).min(affordable) as u32
+        groups.min(BLOCKS * multiprocessors).min(affordable) as u32
     }
 
     /// The end of the first rows of `rows` for one launch: for [`Form::Patterns`], their factors have room.
@@ -222,7 +221,7 @@ impl State {
         let factors = self.factors(range, model)?;
         let rows = &self.rows.part(range.clone());
         let numbers = noisy_numbers(model.form, model.k, rows.d, with_sums);
-        let blocks = self.blocks(rows.n, numbers);
+        let blocks = self.blocks(rows.groups(model.form), numbers);
         let (len, failures) = (numbers as usize, (blocks * FAILURE) as usize);
         self.partials.reserve(&self.gpu, blocks as usize * len)?;
         self.results.reserve(&self.gpu, len + failures)?;

@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use bytemuck::Pod;
+use cust::memory::{DeviceCopy, DeviceSlice};
+use gmm_kernels::layout::TILE_ROWS;
 use gmm_model::Dataset;
 
 use crate::Error;
@@ -12,6 +15,10 @@ use crate::cuda::driver::staging::send;
 use crate::cuda::rows::upload;
 use crate::missing::patterns::of_rows;
 
+/// Most patterns of a warp: each of its threads reads the factors of its own, so that a warp of many would outlast all
+/// others.
+const MOST_OF_WARP: usize = 8;
+
 /// The patterns of rows, each a mask of at most 64 columns.
 pub(super) struct Patterns {
     /// The given row at each place.
@@ -21,17 +28,20 @@ pub(super) struct Patterns {
     /// The pattern at each place, `(n,)`.
     pub(super) of_rows: Slot<u32>,
     masks: Slot<u64>,
+    /// The first places of the groups of rows that a warp takes, and the number of rows.
+    group_starts: Vec<u64>,
+    /// The same on the device.
+    groups: Slot<u64>,
 }
 
 impl Patterns {
     /// # Errors
     /// [`Error::Memory`]; [`Error::Device`].
     pub(super) fn load(gpu: &Gpu, queue: &Queue, data: &Dataset) -> Result<Self, Error> {
-        const WHAT: &str = "the patterns of missing values on the GPU";
         let n = data.n_rows();
         let (mut groups, unobserved) = of_rows(data.rows());
         groups.extend((!unobserved.is_empty()).then_some((Vec::new(), unobserved)));
-        // Rare ones first: a warp of many patterns takes longest, and should not begin last.
+        // Rare ones first: a warp of several patterns takes longest, and should not begin last.
         groups.sort_by_key(|(_, rows)| rows.len());
         let mask = |columns: &Vec<usize>| columns.iter().fold(0, |mask, &j| mask | 1u64 << j);
         let masks: Vec<u64> = groups.iter().map(|(columns, _)| mask(columns)).collect();
@@ -41,15 +51,20 @@ impl Patterns {
             order.extend(rows);
             starts.push(order.len());
         }
-        let of_rows = Slot::taken(gpu, WHAT, n)?;
-        send(gpu, queue, &mut of_rows.first(n), 1, |piece, to| upload::copy(&pattern_of[piece], to))?;
-        let held = Slot::taken(gpu, WHAT, masks.len())?;
-        send(gpu, queue, &mut held.first(masks.len()), 1, |piece, to| upload::copy(&masks[piece], to))?;
-        Ok(Self { order, starts, of_rows, masks: held })
+        let group_starts = groups_of_warps(&pattern_of);
+        let of_rows = held(gpu, queue, &pattern_of)?;
+        let (masks, groups) = (held(gpu, queue, &masks)?, held(gpu, queue, &group_starts)?);
+        Ok(Self { order, starts, of_rows, masks, group_starts, groups })
+    }
+
+    /// The groups of rows that warps take, of rows from the start of a tile to that of another or to the last.
+    pub(super) fn groups(&self, rows: &Range<usize>) -> DeviceSlice<u64> {
+        let at = |place: usize| self.group_starts.partition_point(|&start| start < place as u64);
+        self.groups.first(self.group_starts.len()).index(at(rows.start)..=at(rows.end))
     }
 
     /// A mask for each pattern.
-    pub(super) fn masks(&self) -> cust::memory::DeviceSlice<u64> {
+    pub(super) fn masks(&self) -> DeviceSlice<u64> {
         self.masks.first(self.starts.len() - 1)
     }
 
@@ -65,5 +80,48 @@ impl Patterns {
         let last = (self.among(rows).start + most).min(self.starts.len() - 1);
         let full = self.starts[last] / tile * tile;
         if self.starts[last] >= rows.end { rows.end } else { full.max(rows.start + tile).min(rows.end) }
+    }
+}
+
+/// Copies numbers to the device.
+///
+/// # Errors
+/// [`Error::Memory`]; [`Error::Device`].
+fn held<T: DeviceCopy + Pod + Send + Sync>(gpu: &Gpu, queue: &Queue, numbers: &[T]) -> Result<Slot<T>, Error> {
+    let slot = Slot::taken(gpu, "the patterns of missing values on the GPU", numbers.len())?;
+    send(gpu, queue, &mut slot.first(numbers.len()), 1, |piece, to| upload::copy(&numbers[piece], to))?;
+    Ok(slot)
+}
+
+/// Splits rows with these patterns into groups within a tile, of a few patterns each. Returns where each begins, and the
+/// number of rows.
+fn groups_of_warps(patterns: &[u32]) -> Vec<u64> {
+    let (mut starts, mut met) = (Vec::new(), 0);
+    for (place, pattern) in patterns.iter().enumerate() {
+        let is_new = place == 0 || *pattern != patterns[place - 1];
+        if place % TILE_ROWS as usize == 0 || is_new && met == MOST_OF_WARP {
+            starts.push(place as u64);
+            met = 1;
+        } else if is_new {
+            met += 1;
+        }
+    }
+    starts.push(patterns.len() as u64);
+    starts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_have_few_patterns_and_end_with_a_tile() {
+        let of = |patterns: &[u32]| groups_of_warps(patterns);
+        assert_eq!(of(&[0; 70]), [0, 32, 64, 70]);
+        let each: Vec<u32> = (0..40).collect();
+        assert_eq!(of(&each), [0, 8, 16, 24, 32, 40]);
+        // Seven patterns of a row, then a frequent one, which is the eighth.
+        let few: Vec<u32> = (0..33).map(|i| i.min(7)).collect();
+        assert_eq!(of(&few), [0, 32, 33]);
     }
 }

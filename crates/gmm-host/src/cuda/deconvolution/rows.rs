@@ -100,7 +100,7 @@ impl NoisyRows {
         };
         let len = |columns: u32| tiled_len(n as u64, columns) as usize;
         let weighted = if data.weights().is_some() { n } else { 0 };
-        let of_patterns = if of_errors == 0 { u128::from(beside) + 4 * n as u128 } else { 0 };
+        let of_patterns = if of_errors == 0 { u128::from(beside) + 8 * n as u128 } else { 0 };
         gpu.room(WHAT, 8 * (len(d as u32) as u128 + len(of_errors) as u128 + weighted as u128) + of_patterns, 0)?;
         let x = Slot::taken(gpu, WHAT, len(d as u32))?;
         let patterns = if of_errors == 0 { Some(Patterns::load(gpu, queue, data)?) } else { None };
@@ -158,6 +158,7 @@ impl NoisyRows {
             errors: self.errors.as_ref().map(|errors| of(errors, of_errors)),
             is_correlated: self.is_correlated,
             patterns: self.patterns.as_ref().map(|patterns| patterns.of_rows.first(self.n).index(rows.clone())),
+            groups: self.patterns.as_ref().map(|patterns| patterns.groups(&rows)),
             row_weights: self.row_weights.as_ref().map(|weights| weights.first(self.n).index(rows)),
         }
     }

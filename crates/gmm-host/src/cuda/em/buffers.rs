@@ -78,7 +78,7 @@ pub(crate) struct LoopBuffers {
     pub(crate) empty: DeviceSlice<u32>,
     /// The last [`TRACE`](gmm_kernels::em::m_step::TRACE) mean log-likelihoods.
     pub(crate) trace: DeviceSlice<f64>,
-    /// `(k,)`; 1 with a prior.
+    /// `(k,)`; not used with a prior.
     pub(crate) weights: DeviceSlice<f64>,
     /// `(k, d)`: means minus the shift.
     pub(crate) means: DeviceSlice<f64>,
@@ -110,10 +110,8 @@ pub(crate) struct LoopBuffers {
 pub(crate) struct BayesBuffers {
     /// `(k,)`: Σ r.
     pub(crate) counts: DeviceSlice<f64>,
-    /// `(k,)`: Σ r of the components after each.
-    pub(crate) after: DeviceSlice<f64>,
     /// m less the shift, then C: [`prior_len`](super::prior::prior_len).
     pub(crate) prior: DeviceSlice<f64>,
-    /// `(k,)`: parts of the divergence from the prior.
+    /// `(2, k)`: parts of the divergence from the prior.
     pub(crate) divergences: DeviceSlice<f64>,
 }

@@ -65,11 +65,7 @@ impl<'a> Start<'a> {
             host[workspace.weights.clone()].iter_mut().zip(self.mixture.weights()).for_each(|(slot, w)| *slot = *w);
             return;
         };
-        // The logarithms of expected weights are added on the device.
-        host[workspace.weights.clone()].fill(1.0);
-        let counts = posterior.counts().to_vec();
-        host[workspace.counts.clone()].copy_from_slice(&counts);
-        prior::counts_after(&counts, &mut host[workspace.after.clone()]);
+        host[workspace.counts.clone()].copy_from_slice(&posterior.counts().to_vec());
         prior::pack_prior(posterior.prior(), shift, &mut host[workspace.prior.clone()]);
     }
 

@@ -1,12 +1,11 @@
 //! Launches of the M-step.
 
-use gmm_kernels::em::m_step::bayes::{bayes_expectation, bayes_posterior};
-use gmm_kernels::em::m_step::{self, Matrices, TRACE, Update, update as update_kernel, update_wide, wide_matrix};
+use gmm_kernels::em::m_step::{self, Matrices, TRACE, Update, wide_matrix};
 use gmm_kernels::em::state::STATE_LEN;
 use gmm_kernels::layout::{Kind, packed_len, second_len};
 
-use super::bayes;
 use super::path::{LoopBuffers, LoopPlan};
+use super::prior::{PriorNumbers, prior_len};
 use crate::Error;
 use crate::cuda::launch::{Launcher, at_least, or_null, pointer};
 
@@ -19,14 +18,11 @@ pub(super) fn enqueue(launcher: Launcher<'_>, plan: &LoopPlan, b: &LoopBuffers, 
     let (shape, layout) = (&plan.shape, plan.layout);
     let kind = shape.kernel_kind();
     check(plan, b);
-    let with_prior = plan.prior.as_ref().zip(b.bayes.as_ref());
-    if let Some(prior) = with_prior.filter(|_| iteration > 0) {
-        bayes::enqueue(launcher, bayes_posterior(), plan, b, prior, iteration)?;
-    }
+    let (prior, own) = (plan.prior.as_ref(), b.bayes.as_ref());
+    let number = |of: fn(&PriorNumbers) -> f64| prior.map_or(0.0, of);
     let a = Update {
         state: pointer(&b.state),
-        // The parameters of a posterior are there already.
-        iteration: if with_prior.is_some() { 0 } else { iteration },
+        iteration,
         max_iter: plan.max_iter,
         tol: plan.tol,
         kind: m_step::number(kind),
@@ -52,16 +48,23 @@ pub(super) fn enqueue(launcher: Launcher<'_>, plan: &LoopPlan, b: &LoopBuffers, 
         carry: pointer(&b.carry),
         trace: pointer(&b.trace),
         matrices: or_null(b.matrices.as_ref()),
+        prior: or_null(own.map(|own| &own.prior)),
+        process: prior.is_some_and(|prior| prior.is_process).into(),
+        concentration: number(|prior| prior.concentration),
+        mean_precision: number(|prior| prior.mean_precision),
+        degrees_of_freedom: number(|prior| prior.degrees_of_freedom),
+        divergence_constant: number(|prior| prior.constant),
+        counts: or_null(own.map(|own| &own.counts)),
+        divergences: or_null(own.map(|own| &own.divergences)),
     };
-    let kernel = match plan.matrices {
-        Matrices::Shared => update_kernel(),
-        Matrices::Device => update_wide(),
+    let kernel = match (plan.matrices, prior.is_some()) {
+        (Matrices::Shared, false) => m_step::update(),
+        (Matrices::Device, false) => m_step::update_wide(),
+        (Matrices::Shared, true) => m_step::bayes_update(),
+        (Matrices::Device, true) => m_step::bayes_update_wide(),
     };
     // SAFETY: `check` compared every buffer's length with the formula of its field.
     unsafe { launcher.launch(kernel, (8 * layout.groups, 1), a)? };
-    if let Some(prior) = with_prior {
-        bayes::enqueue(launcher, bayes_expectation(), plan, b, prior, iteration)?;
-    }
     plan.path.encode(launcher, plan, b, iteration)
 }
 
@@ -81,6 +84,11 @@ fn check(plan: &LoopPlan, b: &LoopBuffers) {
     at_least(&b.sums, layout.sums(), "sums");
     at_least(&b.partials, u64::from(plan.grid.partials) * layout.sums(), "partial sums");
     assert_eq!(plan.prior.is_some(), b.bayes.is_some(), "buffers of variational Bayes");
+    if let Some(own) = &b.bayes {
+        at_least(&own.counts, k, "counts");
+        at_least(&own.prior, prior_len(shape) as u64, "the prior");
+        at_least(&own.divergences, 2 * k, "divergences");
+    }
     let optional = [
         (&b.roots, plan.takes_roots(), k * packed_len(shape.d), "roots"),
         (&b.scatter, kind == Kind::Tied, packed_len(shape.d), "scatter"),

@@ -9,10 +9,9 @@
 //! poll        copy log-likelihoods, parameters and flags to the host, after each batch of iterations
 //! ```
 //! The [`EmPath`] defines the pass: see [`paths`]. [`mod@select`] chooses the path. If an iteration loses more
-//! precision than a path allows ([`error_bounds`]), the next path continues from the last poll. Variational Bayes is two
-//! more launches beside the M-step ([`mod@bayes`]). Where the host makes the M-step, [`pass`] runs the same kernels once.
+//! precision than a path allows ([`error_bounds`]), the next path continues from the last poll. Variational Bayes is another
+//! M-step ([`mod@prior`]). Where the host makes the M-step, [`pass`] runs the same kernels once.
 
-mod bayes;
 mod buffers;
 mod device_loop;
 pub(crate) mod error_bounds;

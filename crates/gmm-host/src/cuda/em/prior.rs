@@ -55,15 +55,6 @@ pub(super) fn pack_prior(prior: &BayesPrior, shift: &[f64], out: &mut [f64]) {
     }
 }
 
-/// For each component Σr of those after it.
-pub(super) fn counts_after(counts: &[f64], out: &mut [f64]) {
-    let mut after = 0.0;
-    for (slot, n) in out.iter_mut().zip(counts).rev() {
-        *slot = after;
-        after += n;
-    }
-}
-
 /// Adds `k (C + β m mᵀ)` to Σ w x xᵀ about the shift, packed, for a tied covariance.
 pub(super) fn add_to_scatter(prior: &BayesPrior, k: usize, shift: &[f64], scatter: &mut [f64]) {
     let PriorScale::Matrix(scale) = &prior.scale else { unreachable!("a prior of a tied covariance") };

@@ -19,9 +19,8 @@ pub(super) struct Workspace {
     pub(super) weights: Range<usize>,
     pub(super) means: Range<usize>,
     pub(super) covariances: Range<usize>,
-    /// This and the next three are empty without a prior.
+    /// Empty without a prior, as `prior` and `divergences`.
     pub(super) counts: Range<usize>,
-    pub(super) after: Range<usize>,
     pub(super) prior: Range<usize>,
     carry: Range<usize>,
     divergences: Range<usize>,
@@ -57,10 +56,9 @@ impl Workspace {
             means: take(k * d),
             covariances: take(shape.kind.second_len(k, d)),
             counts: take(where_needed(with_prior, k)),
-            after: take(where_needed(with_prior, k)),
             prior: take(where_needed(with_prior, prior_len(shape))),
             carry: take(2),
-            divergences: take(where_needed(with_prior, k)),
+            divergences: take(where_needed(with_prior, 2 * k)),
             constants: take(8 * layout.groups as usize),
             coefficients: take(plan.coefficients() as usize),
             own: plan.path.workspace(shape, &plan.grid).map(|numbers| take(numbers as usize)),
@@ -76,7 +74,7 @@ impl Workspace {
 
     /// Number of `f64` values that the host polls.
     pub(super) const fn polled(&self) -> usize {
-        self.after.start
+        self.prior.start
     }
 
     /// Number of `f64` values that the host writes before the first iteration: those that it polls, and the prior.
@@ -118,7 +116,6 @@ impl Workspace {
             partials: at(&self.partials),
             bayes: (!self.counts.is_empty()).then(|| BayesBuffers {
                 counts: at(&self.counts),
-                after: at(&self.after),
                 prior: at(&self.prior),
                 divergences: at(&self.divergences),
             }),

@@ -4,6 +4,7 @@ use cust::memory::DeviceSlice;
 use gmm_kernels::deconvolution::{
     Deconvolution, FAILURE, Form, MOST_COLUMNS, MOST_MASKED, TOTALS, deconvolution_factors, factors_len,
 };
+use gmm_kernels::device::WARP;
 use gmm_kernels::layout::{packed_len, tiled_len};
 
 use super::arguments::{at_least, or_null, pointer};
@@ -22,8 +23,20 @@ pub(crate) struct NoisyChunk {
     pub(crate) is_correlated: bool,
     /// `(n,)`, of exact rows.
     pub(crate) patterns: Option<DeviceSlice<u32>>,
+    /// With `patterns`: from where to where the rows of each warp reach; see [`Deconvolution::groups`].
+    pub(crate) groups: Option<DeviceSlice<u64>>,
     /// `(n,)`.
     pub(crate) row_weights: Option<DeviceSlice<f64>>,
+}
+
+impl NoisyChunk {
+    /// Number of groups of rows, of which a warp takes one at a time.
+    pub(crate) fn groups(&self, form: Form) -> u64 {
+        match &self.groups {
+            Some(groups) if form == Form::Patterns => groups.len() as u64 - 1,
+            _ => self.n.div_ceil(u64::from(WARP)),
+        }
+    }
 }
 
 /// A mixture as the kernels of a form read it.
@@ -45,7 +58,7 @@ pub(crate) struct PatternFactors {
     /// The first of them.
     pub(crate) first: u32,
     pub(crate) count: u32,
-    /// `(k, factors_len, count)`.
+    /// `(count, k, factors_len)`.
     pub(crate) factors: DeviceSlice<f64>,
 }
 
@@ -82,7 +95,6 @@ impl Launcher<'_> {
             k,
             d,
             first: to.first,
-            count: to.count,
             masks: pointer(&to.masks),
             records: pointer(&model.records),
             factors: pointer(&to.factors),
@@ -107,7 +119,7 @@ impl Launcher<'_> {
         assert!(n > 0 && k > 0 && d > 0 && blocks > 0, "an empty pass");
         let is_known = match form {
             Form::Columns => !is_correlated,
-            Form::Patterns => d <= MOST_MASKED && rows.patterns.is_some() && factors.is_some(),
+            Form::Patterns => d <= MOST_MASKED && rows.patterns.is_some() && rows.groups.is_some() && factors.is_some(),
             Form::Small(columns) => d <= columns && !is_correlated && rows.errors.is_some(),
             Form::Matrix => d <= MOST_COLUMNS && rows.errors.is_some(),
         };
@@ -137,8 +149,9 @@ impl Launcher<'_> {
             is_correlated: is_correlated.into(),
             patterns: or_null(rows.patterns.as_ref()),
             masks: or_null(factors.map(|of| &of.masks)),
+            groups: or_null(rows.groups.as_ref().filter(|_| form == Form::Patterns)),
+            group_count: rows.groups(form),
             first_pattern: factors.map_or(0, |of| of.first),
-            pattern_count: factors.map_or(0, |of| of.count),
             factors: or_null(factors.map(|of| &of.factors)),
             row_weights: or_null(rows.row_weights.as_ref()),
             weights: pointer(&model.weights),

@@ -17,6 +17,12 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) const NOTHING: Self = Self { total: 0.0, carry: 0.0, before: 0.0 };
+
+    /// With variational Bayes the bound is the sum less the divergence of the posterior from the prior.
+    #[inline(always)]
+    pub(crate) fn less(self, divergence: f64) -> Self {
+        Self { carry: self.carry + divergence, ..self }
+    }
 }
 
 impl Component<'_> {

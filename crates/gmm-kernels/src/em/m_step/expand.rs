@@ -3,32 +3,44 @@
 use crate::Real;
 use crate::device::{self, WARP, thread, warp};
 use crate::each::each;
+use crate::em::m_step::bayes::{Counts, More};
+use crate::em::m_step::work::{HELD, ROWS, padded};
 use crate::em::m_step::{
-    Component, HELD, LANES_OF_ROW, ONE, ROWS, has_matrix, kind, padded, share, share_rows, share_triangle, sums,
-    symmetric,
+    Component, LANES_OF_ROW, ONE, has_matrix, kind, share, share_rows, share_triangle, sums, symmetric,
 };
 use crate::layout::{packed_index, packed_len};
 use crate::math::{ln_f64, reciprocal};
 
 const LN_2PI: f64 = 1.837_877_066_409_345_5;
 
-/// Results of an expansion, the same in all threads.
+/// This thread's parts of the sums of an expansion.
 pub(crate) struct Expanded {
-    /// Half the logarithm of the covariance's determinant.
-    pub(crate) half_ln_det: f64,
+    /// The logarithm of the covariance's determinant.
+    pub(crate) ln_det: f64,
     /// Squared Mahalanobis distance of the mean from the shift.
     pub(crate) square: f64,
     /// Upper bound of the sum of a log density's absolute terms, before they cancel.
     pub(crate) terms: f64,
+    /// For a tied covariance, the part of Σ w ln p(x) that all components share.
+    pub(crate) log_share: f64,
     /// Number of moments that lost too much precision, and of variances and pivots that are not positive and finite.
     pub(crate) bad: f64,
+    /// With a prior, half the trace of the expected precision times C + β (E μ − m)(E μ − m)ᵀ; for a tied covariance
+    /// without what is in `log_share`.
+    pub(crate) half_trace: f64,
 }
 
 impl Component<'_> {
     /// Writes the coefficients of the densities and returns whether they can be used. `weight` is the component's
-    /// weight, and `lost` the number of moments of this thread that lost too much precision.
+    /// weight, and `lost` the number of moments of this thread that lost too much precision. With a prior the constants are
+    /// those of `counts`; also returns the divergences before.
     #[inline(always)]
-    pub(crate) unsafe fn expand<const WIDE: bool>(&self, weight: f64, lost: f64) -> bool {
+    pub(crate) unsafe fn expand<const WIDE: bool, const BAYES: bool>(
+        &self,
+        weight: f64,
+        lost: f64,
+        counts: &Counts,
+    ) -> (bool, f64) {
         let (a, w) = (self.a, self.w);
         let one = thread::thread_idx_x() == ONE;
         // Computed before the barriers, since it depends on nothing computed there.
@@ -41,26 +53,43 @@ impl Component<'_> {
             w.reach.store(j, (if mean < 0.0 { -mean } else { mean }) + 4.0 * sd);
         });
         // SAFETY: `body` upholds its `# Safety`: buffers are as `Update` documents; all threads take the same branch.
-        let Expanded { half_ln_det, square, terms, bad } = unsafe {
+        let Expanded { ln_det, square, terms, log_share, bad, half_trace } = unsafe {
             match has_matrix(a.kind) {
-                _ if WIDE => self.expand_wide(lost),
-                true => self.expand_matrix(lost),
-                false => self.expand_variances(lost),
+                _ if WIDE => self.expand_wide::<BAYES>(lost),
+                true => self.expand_matrix::<BAYES>(lost),
+                false => self.expand_variances::<BAYES>(lost),
             }
         };
+        let ([ln_det, square, terms, log_share, bad], more) = if BAYES {
+            // SAFETY: as above.
+            let More { constant, divergence, before } = unsafe { self.more(counts) };
+            let [a, b, c, d, e, constant, divergence, before] =
+                sums([ln_det, square, terms, log_share, bad, constant, divergence + half_trace, before], w.sum);
+            ([a, b, c, d, e], More { constant, divergence, before })
+        } else {
+            (sums([ln_det, square, terms, log_share, bad], w.sum), More::NOTHING)
+        };
+        self.carry(log_share);
         if one {
+            let half_ln_det = 0.5 * ln_det;
             let log_scale = log_weight - half_ln_det;
             let at_shift = if a.roots.is_null() { 0.5 * square } else { 0.0 };
+            let constant = log_scale - at_shift;
             // SAFETY: `k < a.k`.
-            unsafe { device::store(a.constants, self.k as u64, log_scale - at_shift) };
+            unsafe {
+                device::store(a.constants, self.k as u64, if BAYES { constant + more.constant } else { constant })
+            };
+            if BAYES {
+                self.put_divergence(&more, half_ln_det);
+            }
         }
-        bad == 0.0 && terms <= a.most_terms
+        (bad == 0.0 && terms <= a.most_terms, more.before)
     }
 
     #[inline(always)]
-    unsafe fn expand_variances(&self, lost: f64) -> Expanded {
+    unsafe fn expand_variances<const BAYES: bool>(&self, lost: f64) -> Expanded {
         let (a, w, p, d) = (self.a, self.w, self.place, self.a.d);
-        let (mut ln_det, mut square, mut terms, mut bad) = (0.0, 0.0, 0.0, lost);
+        let (mut ln_det, mut square, mut terms, mut bad, mut half_trace) = (0.0, 0.0, 0.0, lost, 0.0);
         share(d, |j| {
             let (v, mean, reach) = (w.variance.load(j), w.mean.load(j), w.reach.load(j));
             if !(v > 0.0 && v < f64::INFINITY) {
@@ -70,6 +99,10 @@ impl Component<'_> {
             let precision = reciprocal(v);
             square += mean * mean * precision;
             terms += reach * reach * precision;
+            if BAYES {
+                // SAFETY: `j < d`.
+                half_trace += 0.5 * precision * unsafe { self.about_prior::<false>(j, j) };
+            }
             // SAFETY: `j ≤ d` and `k < a.k`, so positions from `FeatureLayout` are within the coefficients.
             unsafe {
                 device::store(a.coefficients, p.column_coefficient(j, self.k), mean * precision);
@@ -80,16 +113,15 @@ impl Component<'_> {
                 }
             }
         });
-        let [ln_det, square, terms, bad] = sums([ln_det, square, terms, bad], w.sum);
-        Expanded { half_ln_det: 0.5 * ln_det, square, terms, bad }
+        Expanded { ln_det, square, terms, log_share: 0.0, bad, half_trace }
     }
 
     #[inline(always)]
-    unsafe fn expand_matrix(&self, lost: f64) -> Expanded {
+    unsafe fn expand_matrix<const BAYES: bool>(&self, lost: f64) -> Expanded {
         let (a, w, p, d) = (self.a, self.w, self.place, self.a.d);
         self.invert();
         let (ln_det, bad) = self.judge_pivots(lost);
-        let (mut terms, mut log_share) = (0.0, 0.0);
+        let (mut terms, mut log_share, mut half_trace) = (0.0, 0.0, 0.0);
         share_triangle(d, |i, j| {
             let v = -w.a.load(packed_index(i, j) as u32);
             let twice = if i == j { 1.0 } else { 2.0 };
@@ -97,6 +129,9 @@ impl Component<'_> {
             // SAFETY: `j ≤ i < d` and `k < a.k`, so positions are within the coefficients and the scatter matrix.
             unsafe {
                 if a.kind == kind::FULL {
+                    if BAYES {
+                        half_trace += 0.5 * twice * v * self.about_prior::<false>(i, j);
+                    }
                     if a.roots.is_null() {
                         device::store(a.coefficients, p.product_coefficient(i, j, self.k), -0.5 * twice * v);
                     }
@@ -117,6 +152,10 @@ impl Component<'_> {
             each(LANES_OF_ROW.ilog2() as usize, |i| v += warp::shuffle_xor(v, 1 << i));
             if i < d && from == 0 {
                 square += v * w.mean.load(i);
+                if BAYES && a.kind == kind::TIED {
+                    // SAFETY: `i < d`.
+                    half_trace += unsafe { self.about_tied::<false>(v, i) };
+                }
                 if a.roots.is_null() {
                     let full = a.kind == kind::FULL;
                     let at = if full { p.entry_coefficient(i, self.k) } else { p.column_coefficient(i, self.k) };
@@ -125,14 +164,12 @@ impl Component<'_> {
                 }
             }
         });
-        let [ln_det, terms, square, log_share, bad] = sums([ln_det, terms, square, log_share, bad], w.sum);
-        self.carry(log_share);
-        Expanded { half_ln_det: 0.5 * ln_det, square, terms, bad }
+        Expanded { ln_det, square, terms, log_share, bad, half_trace }
     }
 
     /// For a tied covariance, stores the part of Σ w ln p(x) that all components share.
     #[inline(always)]
-    pub(crate) fn carry(&self, log_share: f64) {
+    fn carry(&self, log_share: f64) {
         let a = self.a;
         if a.kind == kind::TIED && self.k == 0 && thread::thread_idx_x() == 0 {
             // SAFETY: `carry` has two elements.

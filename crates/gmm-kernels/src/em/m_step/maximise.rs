@@ -3,10 +3,8 @@
 use crate::Real;
 use crate::device::{self, Shared, WARP, thread};
 use crate::each::each;
-use crate::em::m_step::{
-    Component, HELD, ONE, OWN_THREADS, ROWS, brings_scatter, has_matrix, kind, pooled_stride, share, share_triangle,
-    sums, together,
-};
+use crate::em::m_step::work::{HELD, ROWS, brings_scatter, pooled_stride, together};
+use crate::em::m_step::{Component, ONE, OWN_THREADS, has_matrix, kind, share, share_triangle, sums};
 use crate::layout::packed_index;
 use crate::math::reciprocal;
 
@@ -106,7 +104,7 @@ impl Component<'_> {
                 return (share_of_all, self.recall());
             }
             if a.kind == kind::TIED {
-                self.pool();
+                self.pool::<false>();
             }
             let (of_component, of_all) = (reciprocal(weight), reciprocal(a.total_weight));
             let mut lost = 0.0;
@@ -183,9 +181,10 @@ impl Component<'_> {
         v
     }
 
-    /// For a tied covariance, sums each component's weight times the outer square of its mean into `w.a`.
+    /// For a tied covariance, sums each component's weight times the outer square of its mean into `w.a`; with a prior,
+    /// those of the posterior.
     #[inline(always)]
-    unsafe fn pool(&self) {
+    pub(crate) unsafe fn pool<const BAYES: bool>(&self) {
         let (w, d, t) = (self.w, self.a.d, thread::thread_idx_x());
         let (stride, together) = (pooled_stride(d), together(d));
         let (first, j) = (t / WARP * ROWS as u32, t % WARP);
@@ -194,7 +193,7 @@ impl Component<'_> {
         while from < self.a.k {
             thread::sync_threads();
             // SAFETY: `from < a.k`.
-            unsafe { self.gather(from) };
+            unsafe { self.gather::<BAYES>(from) };
             thread::sync_threads();
             let mut c = 0;
             if d <= HELD {
@@ -232,10 +231,32 @@ impl Component<'_> {
         }
     }
 
+    /// The weight of component `c` among those [pooled](Self::pool): 0 for an empty one; with a prior β + N.
+    #[inline(always)]
+    pub(crate) unsafe fn pooled_weight<const BAYES: bool>(&self, c: u32) -> f64 {
+        // SAFETY: the caller passes `c < a.k`.
+        let (weight, empty) = unsafe { self.weight(c) };
+        match BAYES {
+            true => self.a.mean_precision + weight,
+            false if empty => 0.0,
+            false => weight,
+        }
+    }
+
+    /// That weight times the component's mean in column `j`.
+    #[inline(always)]
+    pub(crate) unsafe fn pooled_sum<const BAYES: bool>(&self, j: u32, c: u32) -> f64 {
+        // SAFETY: the caller passes `j < d` and `c < a.k`.
+        unsafe {
+            let sum = self.sum_at(self.place.column_sum(j, c));
+            if BAYES { self.a.mean_precision * self.prior_mean_there(j) + sum } else { sum }
+        }
+    }
+
     /// Writes some components' means, padded with zeros, and after each its weight to shared memory; zeros for empty
     /// components and those past the last.
     #[inline(always)]
-    unsafe fn gather(&self, from: u32) {
+    unsafe fn gather<const BAYES: bool>(&self, from: u32) {
         let (d, stride, t) = (self.a.d, pooled_stride(self.a.d), thread::thread_idx_x());
         let mine = together(d) / (OWN_THREADS / WARP);
         let (lane, me) = (t % WARP, t / WARP * mine);
@@ -246,7 +267,7 @@ impl Component<'_> {
             each(EACH, |i| {
                 if there(i) && j < d {
                     // SAFETY: the component is below `a.k` and `j < d`.
-                    some[i] = unsafe { self.sum_at(self.place.column_sum(j, from + me + i as u32)) };
+                    some[i] = unsafe { self.pooled_sum::<BAYES>(j, from + me + i as u32) };
                 }
             });
             some
@@ -256,8 +277,7 @@ impl Component<'_> {
         each(EACH, |i| {
             if there(i) {
                 // SAFETY: the component is below `a.k`.
-                let (weight, empty) = unsafe { self.weight(from + me + i as u32) };
-                weights[i] = if empty { 0.0 } else { weight };
+                weights[i] = unsafe { self.pooled_weight::<BAYES>(from + me + i as u32) };
             }
         });
         let mut j = lane;

@@ -1,4 +1,5 @@
-//! Between two passes: from the sums to a new component, its precision, and the coefficients of the next densities.
+//! Between two passes: from the sums to a new component, its precision, and the coefficients of the next densities. With
+//! a prior, to the posterior of a component ([`bayes`]).
 //!
 //! One block per component. Everything is `f64` in shared memory ([`update`]), or, with many columns, the matrices are
 //! in device memory ([`update_wide`]). Most paths' moments are about the rows' shift, so the square of the mean is subtracted
@@ -12,8 +13,14 @@ mod blocked_cholesky;
 mod convergence;
 mod expand;
 mod maximise;
+mod work;
 
+use crate::em::m_step::bayes::Counts;
 use crate::em::m_step::convergence::Progress;
+pub use crate::em::m_step::work::shared_len;
+use crate::em::m_step::work::{HELD, SUMS, Work};
+#[cfg(not(target_arch = "nvptx64"))]
+use crate::em::m_step::work::{shared_bytes, wide_shared_bytes};
 
 use crate::device::{self, Shared, WARP, block_sums_of, thread};
 use crate::em::layout::FeatureLayout;
@@ -91,13 +98,34 @@ kernels! {
         carry: *mut f64,
         /// `(TRACE,)`, written: mean log-likelihood of iteration `i` at `(i − 1) % TRACE`.
         trace: *mut f64,
-        /// `(k, wide_matrix(d))`, overwritten; [`update_wide`] only: one matrix per component, for every kind.
+        /// `(k, wide_matrix(d))`, overwritten; the wide kernels only: one matrix per component, for every kind.
         matrices: *mut f64,
+        /// The rest belongs to [`bayes`], and is 0 or null in the kernels of EM. The prior: m less the shift, then C,
+        /// packed as a covariance of the kind, `(d + scale_len,)`.
+        prior: *const f64,
+        /// Whether the prior of the weights is a Dirichlet process (1) or a symmetric Dirichlet distribution (0).
+        process: u32,
+        /// α of the weights' prior.
+        concentration: f64,
+        /// β of the prior.
+        mean_precision: f64,
+        /// ν of the prior of a precision: for a tied covariance `k` times that of a component.
+        degrees_of_freedom: f64,
+        /// The part of the divergence that depends only on the prior, of all components.
+        divergence_constant: f64,
+        /// `(k,)`: Σ r of the pass from which the posterior was made; read at iteration 0, then written.
+        counts: *mut f64,
+        /// `(2, k)`: each component's part of the divergence of the posterior from the prior, at the iteration's parity.
+        divergences: *mut f64,
     }
     /// Matrices in shared memory.
-    update => body::<false>, shared_bytes, threads;
+    update => body::<false, false>, shared_bytes, threads;
     /// Matrices in device memory.
-    update_wide => body::<true>, wide_shared_bytes, threads;
+    update_wide => body::<true, false>, wide_shared_bytes, threads;
+    /// The next parameters are those of a posterior; `weights` and `empty` are not used.
+    bayes_update => body::<false, true>, shared_bytes, threads;
+    /// The same with matrices in device memory.
+    bayes_update_wide => body::<true, true>, wide_shared_bytes, threads;
 }
 
 pub use crate::em::m_step::blocked_cholesky::{shared_len as wide_shared_len, wide_matrix};
@@ -153,58 +181,10 @@ const fn has_matrix(kind: u32) -> bool {
     kind == kind::FULL || kind == kind::TIED
 }
 
-/// Length of the scratch for sums over threads, at most five sums at once.
-const SUMS: u32 = 5 * OWN_THREADS / WARP;
-
 /// Sums over the block's threads; every thread gets the results.
 #[inline(always)]
 fn sums<const M: usize>(values: [f64; M], scratch: Shared<f64>) -> [f64; M] {
     block_sums_of(values, scratch, OWN_THREADS / WARP)
-}
-
-/// Maximum columns of a matrix that a block keeps in registers while it is inverted.
-const HELD: u32 = 32;
-
-/// Length of a column of the matrix, padded with zeros.
-const fn padded(d: u32) -> u32 {
-    if d < HELD { HELD } else { d.next_multiple_of(2) }
-}
-
-/// Rows per warp if a block keeps a matrix in its registers; each lane has one column.
-const ROWS: usize = (HELD * WARP / OWN_THREADS) as usize;
-
-/// Components whose means are in shared memory at once, for a tied covariance.
-const fn together(d: u32) -> u32 {
-    if d <= 64 { 32 } else { 16 }
-}
-
-/// Length of each of those: the padded mean, the weight, and one element that keeps the next aligned.
-const fn pooled_stride(d: u32) -> u32 {
-    padded(d) + 2
-}
-
-/// Whether the block prefetches the scatter matrix into shared memory.
-const fn brings_scatter(kind: u32, d: u32) -> bool {
-    kind == kind::TIED && d <= HELD
-}
-
-/// Bytes of shared memory: scratch for sums; for full and tied covariances, two columns of a matrix; for tied ones,
-/// some components' means and weights; four vectors; the packed matrix; and the scatter matrix if it is prefetched.
-pub const fn shared_len(kind: u32, d: u32) -> u64 {
-    let (columns, matrix) = if has_matrix(kind) { (2 * padded(d) as u64, packed_len(d)) } else { (0, 0) };
-    let means = if kind == kind::TIED { together(d) as u64 * pooled_stride(d) as u64 } else { 0 };
-    let scatter = if brings_scatter(kind, d) { packed_len(d) } else { 0 };
-    (SUMS as u64 + columns + means + 4 * d as u64 + matrix + scatter).saturating_mul(8)
-}
-
-#[cfg(not(target_arch = "nvptx64"))]
-fn shared_bytes(a: &Update) -> u64 {
-    shared_len(a.kind, a.d)
-}
-
-#[cfg(not(target_arch = "nvptx64"))]
-fn wide_shared_bytes(a: &Update) -> u64 {
-    wide_shared_len(a.d)
 }
 
 /// Returns the integer of a kind.
@@ -214,49 +194,6 @@ pub const fn number(of: Kind) -> u32 {
         Kind::Tied => kind::TIED,
         Kind::Diag => kind::DIAG,
         Kind::Spherical => kind::SPHERICAL,
-    }
-}
-
-/// A block's shared memory.
-#[derive(Clone, Copy)]
-struct Work {
-    sum: Shared<f64>,
-    /// The component's mean.
-    mean: Shared<f64>,
-    /// Its variances, including regularisation.
-    variance: Shared<f64>,
-    /// Upper bound of how far its rows are from the shift: |mean| + 4 standard deviations.
-    reach: Shared<f64>,
-    /// Pivots of the covariance; for a spherical covariance, first the sum of squares.
-    pivot: Shared<f64>,
-    /// A column of the matrix, alternately in one and the other; [`padded`] and 16-byte aligned.
-    column: [Shared<f64>; 2],
-    /// The packed covariance, then its negative inverse.
-    a: Shared<f64>,
-    /// Means and weights of some components, `(together, pooled_stride)`.
-    some: Shared<f64>,
-    /// The scatter matrix, if it is [prefetched](brings_scatter).
-    scatter: Shared<f64>,
-}
-
-impl Work {
-    #[inline(always)]
-    fn new(kind: u32, d: u32) -> Self {
-        let column = if has_matrix(kind) { padded(d) } else { 0 };
-        let some = SUMS + 2 * column;
-        let vectors = some + if kind == kind::TIED { together(d) * pooled_stride(d) } else { 0 };
-        let vector = |i: u32| Shared::at(8 * (vectors + i * d));
-        Self {
-            sum: Shared::at(0),
-            column: [Shared::at(8 * SUMS), Shared::at(8 * (SUMS + column))],
-            mean: vector(0),
-            variance: vector(1),
-            reach: vector(2),
-            pivot: vector(3),
-            a: vector(4),
-            some: Shared::at(8 * some),
-            scatter: Shared::at(8 * (vectors + 4 * d + packed_len(d) as u32)),
-        }
     }
 }
 
@@ -305,12 +242,12 @@ fn share_triangle(n: u32, mut f: impl FnMut(u32, u32)) {
     });
 }
 
-/// Body of the kernel; `WIDE`: matrices are in device memory.
+/// Body of the kernel; `WIDE`: matrices are in device memory; `BAYES`: there is a prior.
 ///
 /// # Safety
 /// The buffers in `a` are as the fields of [`Update`] document.
 #[inline(always)]
-pub unsafe fn body<const WIDE: bool>(a: Update) {
+pub unsafe fn body<const WIDE: bool, const BAYES: bool>(a: Update) {
     device::await_previous_grid();
     let place = FeatureLayout { steps: a.steps, groups: a.groups, classes: a.classes };
     let k = thread::block_idx_x();
@@ -320,6 +257,9 @@ pub unsafe fn body<const WIDE: bool>(a: Update) {
     unsafe {
         if !WIDE && k < a.k {
             one.send();
+            if BAYES {
+                one.send_prior();
+            }
         }
         let books = k == 0 && a.iteration > 0 && thread::thread_idx_x() == BOOKS;
         let seen = if books { one.look() } else { Progress::NOTHING };
@@ -335,18 +275,12 @@ pub unsafe fn body<const WIDE: bool>(a: Update) {
             }
             return;
         }
-        let (weight, lost) = match (a.iteration == 0, WIDE) {
-            (true, false) => (device::load(a.weights.cast_const(), k as u64), one.recall()),
-            (true, true) => (device::load(a.weights.cast_const(), k as u64), one.recall_wide()),
-            (false, false) => one.maximise(),
-            (false, true) => one.maximise_wide(),
-        };
-        let well = one.expand::<WIDE>(weight, lost);
+        let (well, before) = if BAYES { one.posterior::<WIDE>() } else { one.mixture::<WIDE>() };
         if thread::thread_idx_x() == ONE && !well {
             device::store(a.state, TROUBLE, a.iteration.max(1));
         }
         if books {
-            one.book(seen);
+            one.book(if BAYES { seen.less(before + a.divergence_constant) } else { seen });
         }
     }
 }
@@ -360,6 +294,41 @@ struct Component<'a> {
 }
 
 impl Component<'_> {
+    /// The component of a mixture, and its coefficients. Returns whether they can be used, and 0.
+    #[inline(always)]
+    unsafe fn mixture<const WIDE: bool>(&self) -> (bool, f64) {
+        // SAFETY: as `body`.
+        unsafe {
+            let before = || device::load(self.a.weights.cast_const(), self.k as u64);
+            let (weight, lost) = match (self.a.iteration == 0, WIDE) {
+                (true, false) => (before(), self.recall()),
+                (true, true) => (before(), self.recall_wide()),
+                (false, false) => self.maximise(),
+                (false, true) => self.maximise_wide(),
+            };
+            self.expand::<WIDE, false>(weight, lost, &Counts::NONE)
+        }
+    }
+
+    /// The same with a prior. Also returns the divergences before, in the first block.
+    #[inline(always)]
+    unsafe fn posterior<const WIDE: bool>(&self) -> (bool, f64) {
+        // SAFETY: as `body`.
+        unsafe {
+            let counts = self.counts();
+            let lost = match (self.a.iteration == 0, WIDE) {
+                (true, false) => self.recall(),
+                (true, true) => self.recall_wide(),
+                (false, false) => self.update_posterior(&counts),
+                (false, true) => self.update_posterior_wide(&counts),
+            };
+            if self.a.iteration > 0 && thread::thread_idx_x() == ONE {
+                device::store(self.a.counts, self.k as u64, counts.own);
+            }
+            self.expand::<WIDE, true>(1.0, lost, &counts)
+        }
+    }
+
     #[inline(always)]
     unsafe fn sum_at(&self, at: u64) -> f64 {
         // SAFETY: `at` comes from `FeatureLayout`, so it is below the length of the sums.

@@ -7,8 +7,8 @@ use crate::data::{Random, mixture, rows};
 use crate::harness::KINDS;
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
-use gmm_kernels::em::m_step::bayes::{self, Bayes, scale_len};
-use gmm_kernels::em::m_step::{self, kind};
+use gmm_kernels::em::m_step::bayes::scale_len;
+use gmm_kernels::em::m_step::{self, Update, kind};
 use gmm_kernels::em::state::{DONE, FINISHED, TROUBLE};
 use gmm_kernels::layout::Kind;
 use gmm_model::bayes::{BayesPrior, Posterior, WeightPrior};
@@ -26,10 +26,44 @@ pub(super) struct Conjugate<'a> {
     buffer: Buffer<f64>,
 }
 
-/// For each element the sum of those after it.
-pub(super) fn suffix_sums(all: &[f64]) -> Vec<f64> {
-    (0..all.len()).map(|c| all[c + 1..].iter().sum()).collect()
-}
+/// The arguments of the M-step, of which those that belong to the prior are those of EM.
+pub(super) const WITHOUT_PRIOR: Update = Update {
+    state: null_mut(),
+    iteration: 0,
+    max_iter: 0,
+    tol: 0.0,
+    kind: 0,
+    k: 0,
+    d: 0,
+    steps: 0,
+    groups: 0,
+    classes: 0,
+    sums: null(),
+    scatter: null(),
+    total_weight: 0.0,
+    reg_covar: 0.0,
+    most_terms: 0.0,
+    least_left: 0.0,
+    about_means: 0,
+    weights: null_mut(),
+    means: null_mut(),
+    covariances: null_mut(),
+    empty: null_mut(),
+    coefficients: null_mut(),
+    constants: null_mut(),
+    roots: null_mut(),
+    carry: null_mut(),
+    trace: null_mut(),
+    matrices: null_mut(),
+    prior: null(),
+    process: 0,
+    concentration: 0.0,
+    mean_precision: 0.0,
+    degrees_of_freedom: 0.0,
+    divergence_constant: 0.0,
+    counts: null_mut(),
+    divergences: null_mut(),
+};
 
 impl<'a> Conjugate<'a> {
     pub(super) fn new(prior: &'a BayesPrior, kind: Kind, k: usize, shift: &[f64]) -> Self {
@@ -58,41 +92,17 @@ impl<'a> Conjugate<'a> {
     }
 
     /// The arguments that belong to the prior.
-    pub(super) fn arguments(&self) -> Bayes {
+    pub(super) fn arguments(&self) -> Update {
         let (prior, times) = (self.prior, if self.kind == Kind::Tied { self.k as f64 } else { 1.0 });
         let name = KINDS.iter().find(|(_, kind)| *kind == self.kind).unwrap().0;
-        Bayes {
-            state: null_mut(),
-            iteration: 0,
-            max_iter: 0,
-            tol: 0.0,
-            kind: m_step::number(self.kind),
+        Update {
+            prior: self.buffer.pointer(),
             process: matches!(prior.weights, WeightPrior::DirichletProcess { .. }).into(),
-            k: self.k as u32,
-            d: prior.mean.len() as u32,
-            steps: 0,
-            groups: 0,
-            classes: 0,
-            sums: null(),
-            scatter: null(),
-            total_weight: 0.0,
-            reg_covar: 0.0,
-            least_left: 0.0,
             concentration: prior.weights.concentration(),
             mean_precision: prior.mean_precision,
             degrees_of_freedom: prior.degrees_of_freedom * times,
-            constant: prior.divergence_constant(name, self.k),
-            prior: self.buffer.pointer(),
-            counts: null_mut(),
-            after: null_mut(),
-            means: null_mut(),
-            covariances: null_mut(),
-            coefficients: null(),
-            constants: null_mut(),
-            roots: null(),
-            carry: null(),
-            trace: null_mut(),
-            divergences: null_mut(),
+            divergence_constant: prior.divergence_constant(name, self.k),
+            ..WITHOUT_PRIOR
         }
     }
 }
@@ -189,7 +199,7 @@ fn matrices_in_device_memory_and_every_kind_of_pass() {
     for kind in KINDS {
         check::<f64>(kind, (260, 18, 10), 0.0, &chunked);
     }
-    // Entries of a tied covariance by warps, whose lanes take the components.
+    // More components than a warp has lanes, and than are pooled at once.
     check::<f64>(KINDS[1], (300, 3, 40), 0.0, &Options { iterations: 2, ..PLAIN });
     // Densities about the means, from inverses of the Cholesky factors.
     let small = Options { how: How::SmallDPass, iterations: 2, ..PLAIN };
@@ -249,5 +259,4 @@ fn the_loop_stops_where_the_bound_converges_and_says_if_precision_is_lost() {
 fn kinds_are_numbered_as_in_the_m_step() {
     assert_eq!(KINDS.map(|(_, kind)| m_step::number(kind)), [kind::FULL, kind::TIED, kind::DIAG, kind::SPHERICAL]);
     assert_eq!([kind::FULL, kind::TIED, kind::DIAG, kind::SPHERICAL].map(|of| scale_len(of, 3)), [6, 6, 3, 1]);
-    assert_eq!(bayes::bayes_posterior().name, "bayes_posterior");
 }

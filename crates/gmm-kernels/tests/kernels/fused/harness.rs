@@ -1,6 +1,6 @@
 //! A loop in the emulator, with each of the EM paths.
 
-use super::bayes::{Conjugate, suffix_sums};
+use super::bayes::{Conjugate, WITHOUT_PRIOR};
 use crate::data::column_means;
 use crate::harness::{poison, tiled};
 use gmm_kernels::Real;
@@ -11,7 +11,7 @@ use gmm_kernels::em::chunked::double_precision::norms::{Norms, norms};
 use gmm_kernels::em::chunked::double_precision::{self, DoublePrecision};
 use gmm_kernels::em::chunked::half_precision::HalfPrecision;
 use gmm_kernels::em::fused::{Instance, Pass};
-use gmm_kernels::em::m_step::{self, Update, bayes};
+use gmm_kernels::em::m_step::{self, Update};
 use gmm_kernels::em::small_d::{self, Partition, SmallDPass};
 use gmm_kernels::em::state::STATE_LEN;
 use gmm_kernels::em::wgmma::full::Full;
@@ -128,14 +128,12 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
     }
     let scatter = Buffer::new(&scatter);
     let mut state = Buffer::new(&[0_u32; STATE_LEN]);
-    // With a prior, the M-step's constants are those of weights of 1.
     let mut weights = match o.prior {
         None => Buffer::new(start.weights().as_slice().unwrap()),
-        Some(_) => Buffer::new(&vec![1.0; k]),
+        Some(_) => poison::<f64>(k as u64),
     };
     let mut counts = Buffer::new(&begun.as_ref().map_or(Vec::new(), |posterior| posterior.counts().to_vec()));
-    let mut after = Buffer::new(&suffix_sums(&counts.to_vec()));
-    let mut divergences = poison::<f64>(k as u64);
+    let mut divergences = poison::<f64>(2 * k as u64);
     let means: Vec<f64> = start.means().outer_iter().flat_map(|m| (&m - &array_of(&shift)).to_vec()).collect();
     let mut means = Buffer::new(&means);
     let mut covariances = Buffer::new(&packed(start));
@@ -185,39 +183,9 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
             // SAFETY: as above.
             unsafe { reduce::of_blocks(place.sums()).emulate((5, 1), arguments) };
         }
-        let conjugate_step = conjugate.as_ref().map(|conjugate| bayes::Bayes {
-            state: state.pointer_mut(),
-            iteration,
-            max_iter: o.iterations,
-            tol: o.tol,
-            steps: place.steps,
-            groups: place.groups,
-            classes: place.classes,
-            sums: sums.pointer(),
-            scatter: scatter.pointer(),
-            total_weight,
-            reg_covar: o.reg_covar,
-            least_left: 1e-6,
-            counts: counts.pointer_mut(),
-            after: after.pointer_mut(),
-            means: means.pointer_mut(),
-            covariances: covariances.pointer_mut(),
-            coefficients: coefficients.pointer(),
-            constants: constants.pointer_mut(),
-            roots: if has_roots { roots.pointer() } else { null() },
-            carry: carry.pointer(),
-            trace: trace.pointer_mut(),
-            divergences: divergences.pointer_mut(),
-            ..conjugate.arguments()
-        });
-        if let Some(arguments) = conjugate_step.filter(|_| iteration > 0) {
-            // SAFETY: every buffer has the length that the kernel's arguments document.
-            unsafe { bayes::bayes_posterior().emulate((k as u32, 1), arguments) };
-        }
         let arguments = Update {
             state: state.pointer_mut(),
-            // With a prior the parameters are there already.
-            iteration: if o.prior.is_some() { 0 } else { iteration },
+            iteration,
             max_iter: o.iterations,
             tol: o.tol,
             kind: m_step::number(kind),
@@ -243,14 +211,18 @@ pub(super) fn run<T: Real>(kind: Kind, start: &Mixture, data: &Array2<f64>, o: &
             carry: carry.pointer_mut(),
             trace: trace.pointer_mut(),
             matrices: if o.wide { matrices.pointer_mut() } else { null_mut() },
+            counts: counts.pointer_mut(),
+            divergences: divergences.pointer_mut(),
+            ..conjugate.as_ref().map_or(WITHOUT_PRIOR, Conjugate::arguments)
         };
-        let kernel = if o.wide { m_step::update_wide() } else { m_step::update() };
+        let kernel = match (o.prior.is_some(), o.wide) {
+            (false, false) => m_step::update(),
+            (false, true) => m_step::update_wide(),
+            (true, false) => m_step::bayes_update(),
+            (true, true) => m_step::bayes_update_wide(),
+        };
         // SAFETY: as above.
         unsafe { kernel.emulate((8 * place.groups, 1), arguments) };
-        if let Some(arguments) = conjugate_step {
-            // SAFETY: every buffer has the length that the kernel's arguments document.
-            unsafe { bayes::bayes_expectation().emulate((k as u32, 1), arguments) };
-        }
         match o.how {
             How::HalfPrecision { .. } => {
                 pass.encode(iteration, &mut state, &coefficients, &roots, &means, &constants, &mut coded);

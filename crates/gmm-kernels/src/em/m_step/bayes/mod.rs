@@ -1,119 +1,33 @@
-//! Variational Bayes in the loop on the device: the M-step gives a posterior in place of a mixture.
+//! The M-step of variational Bayes: it gives a posterior in place of a mixture.
 //!
-//! The expected log density of a row under a component is a Gaussian log density plus a constant, so the passes and
-//! [`update`](super::update) stay as they are. An iteration is
-//!
-//! ```text
-//! pass, reduction     sums, and Σ w ln p(x) under the expectations of the posterior
-//! bayes_posterior     lower bound of the log evidence, convergence; the next posterior from the sums
-//! update              at iteration 0 and with weights of 1: coefficients and constants of the means and covariances
-//! bayes_expectation   adds E ln π + ½ (E ln |Λ| − ln |E Λ| − d/β) to the constants; the divergence from the prior
-//! ```
-//! One block per component. With N = Σ r and x̄ of a component's rows, a prior of mean m worth β rows, and of scale C
-//! worth ν rows, the posterior is worth β + N and ν + N rows, and
+//! The expected log density of a row under a component is a Gaussian log density plus a constant, so the passes stay as
+//! they are, and so does the expansion of a component's densities. With N = Σ r and x̄ of a component's rows, a prior of
+//! mean m worth β rows, and of scale C worth ν rows, the posterior is worth β + N and ν + N rows, and
 //!
 //! ```text
 //! mean          (β m + N x̄) / (β + N)
 //! covariance    (C + Σ r (x − x̄)(x − x̄)ᵀ + N reg + βN/(β + N) (x̄ − m)(x̄ − m)ᵀ) / (ν + N)
+//! constant      that of a weight of 1, + E ln π + ½ (E ln |Λ| − ln |E Λ| − d/(β + N))
 //! ```
-//! The two launches take some 3 µs each on an H100, which is much only beside passes over a few thousand rows.
+//! The covariance is the inverse of the expected precision E Λ. The expectations and the divergence of the posterior from
+//! the prior need values of ln Γ and its derivative ψ at numbers that depend on Σ r alone; each has a thread.
 //!
-//! The covariance is the inverse of the expected precision. `gmm_model::bayes` has the distributions of each kind, the
-//! sources, and the same formulas on the host.
+//! With a Dirichlet process of concentration α, E ln π of component `c` is a sum over the components before it. With
+//! `Sᵢ` = Σ r of the components from `i` on, and ψ(x + 1) = ψ(x) + 1/x, all but two values of ψ cancel:
+//!
+//! ```text
+//! E ln π = ψ(1 + N) − ψ(α + S₀) − Σ over i ≤ c of 1/(α + Sᵢ)
+//! ```
+//! `gmm_model::bayes` has the distributions of each kind, the sources, and the same formulas on the host.
 
-mod expectation;
 mod posterior;
 
-use crate::device::Shared;
-use crate::em::layout::FeatureLayout;
-use crate::em::m_step::{SUMS, kind};
-use crate::layout::packed_len;
-
-kernels! {
-    /// The grid is `k` blocks: one per component.
-    Bayes {
-        /// State of the loop.
-        state: *mut u32,
-        /// The iteration that this ends, from 1. At 0, before the first pass, only [`bayes_expectation`] runs.
-        iteration: u32,
-        /// The loop's last iteration.
-        max_iter: u32,
-        /// The loop stops if the bound, over the total weight, changes by less.
-        tol: f64,
-        /// One of [`kind`].
-        kind: u32,
-        /// Whether the prior of the weights is a Dirichlet process (1) or a symmetric Dirichlet distribution (0).
-        process: u32,
-        /// Components.
-        k: u32,
-        /// Dimensions.
-        d: u32,
-        /// [`FeatureLayout::steps`].
-        steps: u32,
-        /// [`FeatureLayout::groups`].
-        groups: u32,
-        /// [`FeatureLayout::classes`].
-        classes: u32,
-        /// [`FeatureLayout::sums`] elements; not read at iteration 0.
-        sums: *const f64,
-        /// Packed Σ w x xᵀ + k (C + β m mᵀ), `(d*(d+1)/2,)`, for a tied covariance; else null.
-        scatter: *const f64,
-        /// Σ w.
-        total_weight: f64,
-        /// Added to the variances of each component's rows.
-        reg_covar: f64,
-        /// Lower bound of what must remain of a moment after the mean's square is subtracted, with the prior, as a
-        /// fraction of the moment.
-        least_left: f64,
-        /// α of the weights' prior.
-        concentration: f64,
-        /// β of the prior.
-        mean_precision: f64,
-        /// ν of the prior of a precision: for a tied covariance `k` times that of a component.
-        degrees_of_freedom: f64,
-        /// The part of the divergence that depends only on the prior, of all components.
-        constant: f64,
-        /// `(d + scale_len,)`: m less the shift, then C, packed as a covariance of the kind.
-        prior: *const f64,
-        /// `(k,)`: Σ r of the pass from which the posterior was made.
-        counts: *mut f64,
-        /// `(k,)`: Σ r of the components after each.
-        after: *mut f64,
-        /// `(k, d)`: posterior means less the shift.
-        means: *mut f64,
-        /// Packed inverses of the expected precisions.
-        covariances: *mut f64,
-        /// As written by [`update`](super::update); not read if there are roots.
-        coefficients: *const f64,
-        /// `(8*groups,)`, as written by [`update`](super::update).
-        constants: *mut f64,
-        /// As written by [`update`](super::update), or null.
-        roots: *const f64,
-        /// `(2,)`, for a tied covariance: [`update`](super::update) leaves half the trace of the precision times
-        /// `scatter` in the first.
-        carry: *const f64,
-        /// `(TRACE,)`, written: the bound over the total weight at iteration `i` at `(i − 1) % TRACE`.
-        trace: *mut f64,
-        /// `(k,)`: each component's part of the divergence of the posterior from the prior, without `constant` and,
-        /// for a tied covariance, without what is in `carry`.
-        divergences: *mut f64,
-    }
-    /// The posterior from the sums of a pass, and the bound at the posterior before it.
-    bayes_posterior => posterior::body, shared_bytes, threads;
-    /// The expected log weights and determinants of the posterior, and its divergence from the prior.
-    bayes_expectation => expectation::body, shared_bytes, threads;
-}
-
-#[cfg(not(target_arch = "nvptx64"))]
-fn threads(_: &Bayes) -> u32 {
-    super::OWN_THREADS
-}
-
-/// Bytes of shared memory: scratch for sums, and two vectors.
-#[cfg(not(target_arch = "nvptx64"))]
-fn shared_bytes(a: &Bayes) -> u64 {
-    8 * (SUMS as u64 + 2 * a.d as u64)
-}
+use crate::device::{self, WARP, thread, warp};
+use crate::each::each;
+use crate::em::m_step::work::HELD;
+use crate::em::m_step::{Component, ONE, OWN_THREADS, has_matrix, kind, share, share_triangle};
+use crate::layout::{packed_index, packed_len};
+use crate::math::{ln_f64, ln_gamma_and_digamma, reciprocal};
 
 /// Length of C: a packed matrix for full and tied, `d` for diag, 1 for spherical.
 pub const fn scale_len(kind: u32, d: u32) -> u64 {
@@ -124,37 +38,261 @@ pub const fn scale_len(kind: u32, d: u32) -> u64 {
     }
 }
 
-/// A component's block.
-#[derive(Clone, Copy)]
-struct Block<'a> {
-    a: &'a Bayes,
-    place: FeatureLayout,
-    /// The component.
-    c: u32,
-    scratch: Shared<f64>,
-    /// Two vectors of length `d`.
-    vectors: [Shared<f64>; 2],
+/// Whether the block prefetches C into shared memory.
+pub(super) const fn brings_scale(kind: u32, d: u32) -> bool {
+    kind == kind::FULL && d <= HELD
 }
 
-impl<'a> Block<'a> {
-    #[inline(always)]
-    fn new(a: &'a Bayes, c: u32) -> Self {
-        let place = FeatureLayout { steps: a.steps, groups: a.groups, classes: a.classes };
-        let vectors = [Shared::at(8 * SUMS), Shared::at(8 * (SUMS + a.d))];
-        Self { a, place, c, scratch: Shared::at(0), vectors }
-    }
+/// Σ r of the components.
+#[derive(Clone, Copy)]
+pub(crate) struct Counts {
+    /// Of the component.
+    pub(crate) own: f64,
+    /// Of those after it.
+    after: f64,
+    /// Of all.
+    all: f64,
+    /// With a Dirichlet process, Σ of 1/(α + Sᵢ) as above.
+    sticks: f64,
+}
 
-    #[inline(always)]
-    fn mean_at(&self, j: u32) -> u64 {
-        self.c as u64 * self.a.d as u64 + j as u64
-    }
+impl Counts {
+    pub(crate) const NONE: Self = Self { own: 0.0, after: 0.0, all: 0.0, sticks: 0.0 };
+}
 
-    /// Position of the component's first covariance entry.
+/// What a posterior adds to a component's results: this thread's part of the sums, then the sums.
+#[derive(Clone, Copy)]
+pub(crate) struct More {
+    /// Of the log density's constant.
+    pub(crate) constant: f64,
+    /// Of the divergence from the prior, without [`divergence_constant`](super::Update::divergence_constant) and, for a tied covariance,
+    /// without what is in [`carry`](super::Update::carry).
+    pub(crate) divergence: f64,
+    /// In the first block, of all components' divergences before this M-step.
+    pub(crate) before: f64,
+}
+
+impl More {
+    pub(crate) const NOTHING: Self = Self { constant: 0.0, divergence: 0.0, before: 0.0 };
+}
+
+impl Component<'_> {
+    /// m less the shift.
     #[inline(always)]
-    fn covariance_at(&self) -> u64 {
-        match self.a.kind {
-            kind::TIED => 0,
-            of => self.c as u64 * scale_len(of, self.a.d),
+    unsafe fn prior_mean<const WIDE: bool>(&self, j: u32) -> f64 {
+        if !WIDE && has_matrix(self.a.kind) {
+            self.w.centre.load(j)
+        } else {
+            // SAFETY: the caller passes `j < d`.
+            unsafe { self.prior_mean_there(j) }
         }
+    }
+
+    /// m less the shift, from device memory.
+    #[inline(always)]
+    pub(crate) unsafe fn prior_mean_there(&self, j: u32) -> f64 {
+        // SAFETY: the caller passes `j < d`.
+        unsafe { device::load(self.a.prior, j as u64) }
+    }
+
+    /// Entry `at` of C, packed; one that this thread prefetched.
+    #[inline(always)]
+    unsafe fn scale<const WIDE: bool>(&self, at: u64) -> f64 {
+        if !WIDE && brings_scale(self.a.kind, self.a.d) {
+            self.w.scatter.load(at as u32)
+        } else {
+            // SAFETY: the caller passes a position below `scale_len`, and C follows the mean.
+            unsafe { device::load(self.a.prior, self.a.d as u64 + at) }
+        }
+    }
+
+    /// Starts the copies of the prior. Each thread copies the entries of C that it will use itself.
+    #[inline(always)]
+    pub(crate) unsafe fn send_prior(&self) {
+        let (a, w) = (self.a, self.w);
+        // SAFETY: `j ≤ i < d`, so positions are within the prior and the vectors.
+        unsafe {
+            if has_matrix(a.kind) {
+                share(a.d, |j| w.centre.send(j, a.prior.wrapping_add(j as usize)));
+            }
+            if brings_scale(a.kind, a.d) {
+                share_triangle(a.d, |i, j| {
+                    let at = packed_index(i, j) as u32;
+                    w.scatter.send(at, a.prior.wrapping_add((a.d + at) as usize));
+                });
+            }
+        }
+    }
+
+    /// Σ r of component `c`.
+    #[inline(always)]
+    unsafe fn count(&self, c: u32) -> f64 {
+        // SAFETY: the caller passes `c < k`.
+        unsafe {
+            if self.a.iteration == 0 {
+                device::load(self.a.counts.cast_const(), c as u64)
+            } else {
+                self.sum_at(self.place.weight(c))
+            }
+        }
+    }
+
+    /// Sums over the components: each warp by itself, from the last component to the first, since a difference of sums
+    /// from the first would have the rounding of the large counts.
+    #[inline(always)]
+    pub(crate) unsafe fn counts(&self) -> Counts {
+        let (a, lane) = (self.a, warp::lane_id());
+        // SAFETY: `self.k < a.k`.
+        let own = unsafe { self.count(self.k) };
+        let (mut all, mut sticks, mut after) = (0.0, 0.0, 0.0);
+        let mut first = a.k.next_multiple_of(WARP);
+        while first > 0 {
+            first -= WARP;
+            let c = first + lane;
+            // SAFETY: `c < k`.
+            let count = if c < a.k { unsafe { self.count(c) } } else { 0.0 };
+            // The sum of the lanes after this one, and that of all.
+            let (mut later, mut of_warp) = (0.0, count);
+            each(WARP.ilog2() as usize, |by| {
+                let other = warp::shuffle_xor(of_warp, 1 << by);
+                later += if lane & (1 << by) == 0 { other } else { 0.0 };
+                of_warp += other;
+            });
+            later += all;
+            if c == self.k {
+                after = later;
+            }
+            if a.process != 0 && c <= self.k {
+                sticks += reciprocal(a.concentration + (count + later));
+            }
+            all += of_warp;
+        }
+        each(WARP.ilog2() as usize, |by| {
+            after += warp::shuffle_xor(after, 1 << by);
+            sticks += warp::shuffle_xor(sticks, 1 << by);
+        });
+        Counts { own, after, all, sticks }
+    }
+
+    /// Returns ν of the posterior of the component's precision.
+    #[inline(always)]
+    fn nu(&self, counts: &Counts) -> f64 {
+        self.a.degrees_of_freedom + if self.a.kind == kind::TIED { counts.all } else { counts.own }
+    }
+
+    /// The parts that depend on the counts alone, and the divergences before.
+    #[inline(always)]
+    pub(crate) unsafe fn more(&self, counts: &Counts) -> More {
+        let (a, mut out) = (self.a, More::NOTHING);
+        self.gammas(counts, &mut out);
+        if thread::thread_idx_x() == ONE {
+            self.logarithms(counts, &mut out);
+        }
+        if self.k == 0 && a.iteration > 0 {
+            let from = ((a.iteration - 1) % 2) as u64 * a.k as u64;
+            // SAFETY: `c < k`, and the buffer holds the numbers of two iterations.
+            share(a.k, |c| out.before += unsafe { device::load(a.divergences.cast_const(), from + c as u64) });
+        }
+        out
+    }
+
+    /// Whether the divergence of the component's precision counts: that of a tied covariance does once.
+    #[inline(always)]
+    fn has_precision(&self) -> bool {
+        self.a.kind != kind::TIED || self.k == 0
+    }
+
+    /// Adds the values of ln Γ and ψ. Arguments are numbered, first those of the precision, then those of the weight, so
+    /// that the functions occur once in the code. The first go to the block's upper half: with few columns its warps have
+    /// no entries of the matrix, and wait for the others.
+    #[inline(always)]
+    fn gammas(&self, counts: &Counts, out: &mut More) {
+        let (a, d, alpha) = (self.a, self.a.d as f64, self.a.concentration);
+        let Counts { own: count, after, all, sticks } = *counts;
+        let nu = self.nu(counts);
+        let of_precision = if has_matrix(a.kind) { a.d } else { 1 };
+        let of_weight = if a.process != 0 { 4 } else { 2 };
+        let (tasks, all_threads) = (of_precision + of_weight, device::unknown(OWN_THREADS));
+        let mut task = (thread::thread_idx_x() + OWN_THREADS / 2) % OWN_THREADS;
+        while task < tasks {
+            // The argument; the factor of ψ in the constant; then those of ln Γ and ψ in the divergence.
+            let (x, by_constant, by_ln, by_slope) = if task < of_precision {
+                let (x, times) = match a.kind {
+                    kind::SPHERICAL => (0.5 * d * nu, d),
+                    kind::DIAG => (0.5 * nu, d),
+                    _ => (0.5 * (nu - task as f64), 1.0),
+                };
+                let of_ln = if a.kind == kind::SPHERICAL { 1.0 } else { times };
+                let counts = if self.has_precision() { 1.0 } else { 0.0 };
+                (x, 0.5 * times, -of_ln * counts, 0.5 * (nu - a.degrees_of_freedom) * times * counts)
+            } else {
+                match (a.process != 0, task - of_precision) {
+                    (false, 0) => (alpha + count, 1.0, -1.0, count),
+                    (false, _) => {
+                        let once = if self.k == 0 { 1.0 } else { 0.0 };
+                        (a.k as f64 * alpha + all, -1.0, once, -count)
+                    }
+                    (true, 0) => (1.0 + count, 1.0, -1.0, count),
+                    (true, 1) => (alpha + after, 0.0, -1.0, after),
+                    (true, 2) => (1.0 + count + alpha + after, 0.0, 1.0, -(count + after)),
+                    (true, _) => {
+                        out.constant -= sticks;
+                        (alpha + all, -1.0, 0.0, 0.0)
+                    }
+                }
+            };
+            let (ln_gamma, slope) = ln_gamma_and_digamma(x);
+            out.constant += by_constant * slope;
+            out.divergence += by_ln * ln_gamma + by_slope * slope;
+            task += all_threads;
+        }
+    }
+
+    /// Adds the terms with logarithms of β and ν.
+    #[inline(always)]
+    fn logarithms(&self, counts: &Counts, out: &mut More) {
+        let (a, d, nu) = (self.a, self.a.d as f64, self.nu(counts));
+        let of_mean = reciprocal(a.mean_precision + counts.own);
+        let (ratio, ln_nu) = (a.mean_precision * of_mean, ln_f64(nu));
+        let halved = ln_nu + if a.kind == kind::SPHERICAL { ln_f64(0.5 * d) } else { -core::f64::consts::LN_2 };
+        out.constant -= 0.5 * d * (halved + of_mean);
+        out.divergence += 0.5 * d * (ratio - 1.0 - ln_f64(ratio));
+        if self.has_precision() {
+            out.divergence += 0.5 * d * (a.degrees_of_freedom * ln_nu - nu);
+        }
+    }
+
+    /// Entry `(i, j)` of C + β (E μ − m)(E μ − m)ᵀ.
+    #[inline(always)]
+    pub(crate) unsafe fn about_prior<const WIDE: bool>(&self, i: u32, j: u32) -> f64 {
+        // SAFETY: the caller passes `j ≤ i < d`, or `i = j < d` for a kind without a matrix.
+        unsafe {
+            let away = |j: u32| self.w.mean.load(j) - self.prior_mean::<WIDE>(j);
+            let at = match self.a.kind {
+                kind::FULL => packed_index(i, j),
+                kind::DIAG => i as u64,
+                _ => 0,
+            };
+            self.scale::<WIDE>(at) + self.a.mean_precision * away(i) * away(j)
+        }
+    }
+
+    /// For a tied covariance, with column `j` of precision times mean: this thread's part of half the trace that
+    /// [`carry`](super::Update::carry) lacks.
+    #[inline(always)]
+    pub(crate) unsafe fn about_tied<const WIDE: bool>(&self, product: f64, j: u32) -> f64 {
+        // SAFETY: the caller passes `j < d`.
+        let m = unsafe { self.prior_mean::<WIDE>(j) };
+        0.5 * self.a.mean_precision * product * (self.w.mean.load(j) - 2.0 * m)
+    }
+
+    /// Stores the component's part of the divergence. Called by one thread.
+    #[inline(always)]
+    pub(crate) fn put_divergence(&self, more: &More, half_ln_det: f64) {
+        let a = self.a;
+        let of_precision = if self.has_precision() { a.degrees_of_freedom * half_ln_det } else { 0.0 };
+        let at = (a.iteration % 2) as u64 * a.k as u64 + self.k as u64;
+        // SAFETY: `self.k < a.k`, and the buffer holds the numbers of two iterations.
+        unsafe { device::store(a.divergences, at, more.divergence + of_precision) };
     }
 }

@@ -6,7 +6,8 @@ mod panel;
 use crate::device::{self, Shared, WARP, thread, warp};
 use crate::each::each;
 use crate::em::m_step::expand::Expanded;
-use crate::em::m_step::{Component, ONE, OWN_THREADS, SUMS, Work, kind, share, sums};
+use crate::em::m_step::work::{SUMS, Work};
+use crate::em::m_step::{Component, ONE, OWN_THREADS, kind, share};
 use crate::layout::packed_index;
 use crate::math::reciprocal;
 
@@ -53,6 +54,7 @@ impl Work {
             a: panel,
             some: panel,
             scatter: panel,
+            centre: panel,
         }
     }
 }
@@ -146,7 +148,7 @@ impl Component<'_> {
     /// As [`maximise`](Self::maximise), for a matrix in device memory and without prefetched sums.
     #[inline(always)]
     pub(crate) unsafe fn maximise_wide(&self) -> (f64, f64) {
-        let (a, w, p, at, matrix) = (self.a, self.w, self.place, self.covariance_at(), self.matrix());
+        let (a, w, p, at) = (self.a, self.w, self.place, self.covariance_at());
         let full = a.kind == kind::FULL;
         // SAFETY: `j ≤ i < d`, so positions are within the sums and the arrays; each entry is written by one thread.
         unsafe {
@@ -160,7 +162,7 @@ impl Component<'_> {
                 return (share_of_all, self.recall_wide());
             }
             if !full {
-                self.pool_wide();
+                self.pool_wide::<false>();
             }
             let (of_component, of_all) = (reciprocal(weight), reciprocal(a.total_weight));
             let mut lost = 0.0;
@@ -175,14 +177,7 @@ impl Component<'_> {
                 w.mean.store(j, mean);
             });
             thread::sync_threads();
-            let there = |i, j| {
-                if full {
-                    self.sum_at(p.product_sum(i, j, self.k))
-                } else {
-                    device::load(matrix.cast_const(), self.entry(i, j))
-                }
-            };
-            self.entries(there, |i, j, v| {
+            self.replace_entries(|i, j, v| {
                 let (about, moved) = if full {
                     (v * of_component, w.mean.load(i) * w.mean.load(j))
                 } else {
@@ -196,16 +191,35 @@ impl Component<'_> {
                 if full || self.k == 0 {
                     device::store(a.covariances, at + packed_index(i, j), v);
                 }
-                device::store(matrix, self.entry(i, j), v);
+                v
             });
             thread::sync_threads();
             (share_of_all, lost)
         }
     }
 
+    /// Writes the entries of the matrix: `f(i, j, v)` of the component's moments about the shift, for a tied covariance
+    /// of what [`pool_wide`](Self::pool_wide) left.
+    #[inline(always)]
+    pub(crate) unsafe fn replace_entries(&self, mut f: impl FnMut(u32, u32, f64) -> f64) {
+        let matrix = self.matrix();
+        let there = |i, j| {
+            // SAFETY: `j ≤ i < d`, so positions are within the sums and the component's matrix.
+            unsafe {
+                if self.a.kind == kind::FULL {
+                    self.sum_at(self.place.product_sum(i, j, self.k))
+                } else {
+                    device::load(matrix.cast_const(), self.entry(i, j))
+                }
+            }
+        };
+        // SAFETY: as above; each entry is written by one thread, which has read it before.
+        self.entries(there, |i, j, v| unsafe { device::store(matrix, self.entry(i, j), f(i, j, v)) });
+    }
+
     /// As [`pool`](Self::pool); the means of some components are stored where a panel will be.
     #[inline(always)]
-    unsafe fn pool_wide(&self) {
+    pub(crate) unsafe fn pool_wide<const BAYES: bool>(&self) {
         let (a, w, matrix) = (self.a, self.w, self.matrix());
         let weights = w.column[1];
         let mean_of = |c: u32| w.a.skip(c * side(a.d));
@@ -215,18 +229,18 @@ impl Component<'_> {
             thread::sync_threads();
             rows_of_warp(0, some, |c, lane| {
                 // SAFETY: `from + c < a.k`.
-                let (weight, empty) = unsafe { self.weight(from + c) };
-                let of_component = if empty { 0.0 } else { reciprocal(weight) };
+                let weight = unsafe { self.pooled_weight::<BAYES>(from + c) };
+                let of_component = if weight > 0.0 { reciprocal(weight) } else { 0.0 };
                 let mut j = lane;
                 while j < a.d {
                     // SAFETY: `from + c < a.k` and `j < d`.
-                    let sum = unsafe { self.sum_at(self.place.column_sum(j, from + c)) };
+                    let sum = unsafe { self.pooled_sum::<BAYES>(j, from + c) };
                     // 0 for an empty component even if its sum is NaN.
-                    mean_of(c).store(j, if empty { 0.0 } else { sum * of_component });
+                    mean_of(c).store(j, if weight > 0.0 { sum * of_component } else { 0.0 });
                     j += WARP;
                 }
                 if lane == 0 {
-                    weights.store(c, if empty { 0.0 } else { weight });
+                    weights.store(c, weight);
                 }
             });
             thread::sync_threads();
@@ -248,14 +262,14 @@ impl Component<'_> {
 
     /// As [`expand_matrix`](Self::expand_matrix), for a matrix in device memory.
     #[inline(always)]
-    pub(crate) unsafe fn expand_wide(&self, lost: f64) -> Expanded {
+    pub(crate) unsafe fn expand_wide<const BAYES: bool>(&self, lost: f64) -> Expanded {
         let (a, w, p, d, matrix) = (self.a, self.w, self.place, self.a.d, self.matrix());
         let product = w.column[0];
         // SAFETY: the caller upholds that buffers are as `Update` documents; all threads take the same branch.
         unsafe { self.invert_by_panels() };
         let (ln_det, bad) = self.judge_pivots(lost);
         let full = a.kind == kind::FULL;
-        let (mut terms, mut log_share) = (0.0, 0.0);
+        let (mut terms, mut log_share, mut half_trace) = (0.0, 0.0, 0.0);
         rows_of_warp(0, d, |i, lane| {
             let mut dot = 0.0;
             // SAFETY: `j ≤ i < d`, so the entry is within the component's matrix.
@@ -266,6 +280,9 @@ impl Component<'_> {
                 dot += v * w.mean.load(j);
                 // SAFETY: `j ≤ i < d` and `k < a.k`, so positions are within the coefficients and the scatter matrix.
                 unsafe {
+                    if BAYES && full {
+                        half_trace += 0.5 * twice * v * self.about_prior::<true>(i, j);
+                    }
                     if !full {
                         if self.k == 0 {
                             log_share += 0.5 * twice * v * self.scatter_there(i, j);
@@ -300,14 +317,16 @@ impl Component<'_> {
                 first += 2 * AT_ONCE as u32;
             }
             square += v * w.mean.load(j);
+            if BAYES && !full {
+                // SAFETY: `j < d`.
+                half_trace += unsafe { self.about_tied::<true>(v, j) };
+            }
             if a.roots.is_null() {
                 let at = if full { p.entry_coefficient(j, self.k) } else { p.column_coefficient(j, self.k) };
                 // SAFETY: `j < d` and `k < a.k`, so the position is within the coefficients.
                 unsafe { device::store(a.coefficients, at, v) };
             }
         });
-        let [ln_det, terms, square, log_share, bad] = sums([ln_det, terms, square, log_share, bad], w.sum);
-        self.carry(log_share);
-        Expanded { half_ln_det: 0.5 * ln_det, square, terms, bad }
+        Expanded { ln_det, square, terms, log_share, bad, half_trace }
     }
 }
