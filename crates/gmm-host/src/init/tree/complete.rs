@@ -34,11 +34,20 @@ pub(super) fn complete(rows: &mut Array2<f64>, holed: ArrayView2<'_, f64>, weigh
                 sums.iter_mut().zip(others).for_each(|(sum, (y, hole))| *sum += (x - y) * (x - y) + hole);
             }
         }
-        for j in (0..d).filter(|&j| row[j].is_nan()) {
-            let observed = (0..m).filter(|&other| !holed[[other, j]].is_nan());
-            if let Some(near) = observed.min_by(|&a, &b| distance[a].total_cmp(&distance[b])) {
-                rows[[i, j]] = holed[[near, j]];
+        // For each missing column the smallest distance so far, and its row.
+        let missing: Vec<usize> = (0..d).filter(|&j| row[j].is_nan()).collect();
+        let mut near = vec![(f64::INFINITY, i); missing.len()];
+        let mut farthest = f64::INFINITY;
+        for (other, &q) in distance.iter().enumerate() {
+            if q < farthest {
+                let found =
+                    near.iter_mut().zip(&missing).filter(|(near, j)| q < near.0 && !holed[[other, **j]].is_nan());
+                found.for_each(|(near, _)| *near = (q, other));
+                farthest = near.iter().fold(0.0, |most: f64, near| most.max(near.0));
             }
+        }
+        for (&j, (_, other)) in missing.iter().zip(near).filter(|(_, near)| near.0 < f64::INFINITY) {
+            rows[[i, j]] = holed[[other, j]];
         }
     }
 }
