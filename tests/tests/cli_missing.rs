@@ -116,7 +116,7 @@ fn a_column_never_observed_is_named_and_what_needs_complete_rows_says_so() {
     folder.write("x.csv", "a,b\n1,NA\n2,NA\n4,NA\n");
     folder.gmm("fit x.csv -k 1 --missing em").failed(3, &["'b'", "has no observed value: leave it out"]);
     let folder = holes();
-    for option in ["--init tree", "--noise", "--online"] {
+    for option in ["--noise", "--online"] {
         folder
             .gmm(&format!("fit holes.csv -k 2 --missing em {option}"))
             .failed(3, &["cannot be used with missing values"]);
@@ -125,6 +125,23 @@ fn a_column_never_observed_is_named_and_what_needs_complete_rows_says_so() {
     folder.gmm("fit inf.csv -k 1 --missing em").failed(3, &["row 1, column 0 is inf"]);
     folder.write("none.csv", "a,b\n1,NA\nNA,3\n");
     folder.gmm("fit none.csv -k 1 --missing drop").failed(3, &["each of the 2 rows has a missing value"]);
+}
+
+#[test]
+fn a_tree_and_the_best_of_several_starts_take_holes() {
+    let folder = holes();
+    let fitted = |rest: &str| {
+        let found =
+            folder.gmm(&format!("fit holes.csv -k 3 --tol 1e-8 --max-iter 5000 --missing em {rest} --json")).ok();
+        found.json()["log_likelihood"].as_f64().unwrap()
+    };
+    let kmeans = fitted("--init kmeans");
+    for init in ["tree", "best"] {
+        let found = fitted(&format!("--init {init}"));
+        assert!(found > kmeans - 1e-3, "{init}: {found} {kmeans}");
+        let all = folder.gmm(&format!("select holes.csv -k 1..3 --missing em --init {init} --json")).ok().json();
+        assert_eq!(all["best"]["n_components"], 2, "{init}: {all}");
+    }
 }
 
 #[test]

@@ -166,6 +166,23 @@ impl<'a> Data<'a> {
         Ok(())
     }
 
+    /// The data with weight 0 for rows that have no observed value, and the number of such rows that had another
+    /// weight; `None` if there are none. They have no part in the likelihood, and so neither in the row counts of the
+    /// information criteria.
+    ///
+    /// # Errors
+    /// [`DataError::WeightSum`](gmm_model::DataError::WeightSum) if no row is left.
+    pub(crate) fn without_unobserved(self) -> Result<Option<(Dataset, usize)>, Error> {
+        let Self::Host(data) = self else { return Ok(None) };
+        let Some(observed) = data.rows_observed() else { return Ok(None) };
+        let left_out = (0..observed.len()).filter(|&row| !observed[row] && data.weight(row) > 0.0).count();
+        if left_out == 0 {
+            return Ok(None);
+        }
+        let weights = (0..observed.len()).map(|row| if observed[row] { data.weight(row) } else { 0.0 }).collect();
+        Ok(Some((data.clone().with_weights(weights)?, left_out)))
+    }
+
     /// Only the rows of positive weight, if some row has weight 0; rows on a GPU stay there.
     pub(crate) fn without_absent_rows(self) -> Option<Present> {
         match self {

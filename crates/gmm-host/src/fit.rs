@@ -126,7 +126,7 @@ fn fit_data(
 ) -> Result<Fit, Error> {
     let started = Instant::now();
     let all_rows = data.dim().0 as u64;
-    let observed = missing::without_unobserved(data)?;
+    let observed = data.without_unobserved()?;
     let data = observed.as_ref().map_or(data, |(data, _)| Data::Host(data));
     let whole = data;
     let absent = data.without_absent_rows();

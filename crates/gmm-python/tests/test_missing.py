@@ -60,6 +60,14 @@ def test_fits_with_holes_find_the_components(kind):
     assert model.converged_ and np.diff(model.lower_bounds_).min() > -1e-9
 
 
+@pytest.mark.parametrize("init", ["tree", "best"])
+def test_a_tree_and_the_best_of_several_starts_take_holes(init):
+    X, y = rows()
+    model = mixture(init_params=init).fit(holes(X))
+    labels = model.predict(X)
+    assert max((labels == y).mean(), (labels != y).mean()) > 0.98
+
+
 def test_densities_are_those_of_the_observed_values():
     X = holes(rows()[0], 0.4)
     X[5] = np.nan

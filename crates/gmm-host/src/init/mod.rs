@@ -46,8 +46,8 @@ pub enum Init {
     /// As [`RandomRows`](Self::RandomRows), but with evenly spaced rows: nothing is random.
     Stride,
     /// A tree of joins over a sample of rows, cut at the number of components ([`Tree`]): model-based agglomeration, as
-    /// in mclust. Each cluster of the sample gives a component. `None` makes the tree from the rows of the fit; only a
-    /// sample depends on the seed.
+    /// in mclust. Each cluster of the sample gives a component, that of its observed values if some are missing. `None`
+    /// makes the tree from the rows of the fit; only a sample depends on the seed.
     Tree(Option<Arc<Tree>>),
     /// The best of several starts by likelihood after ten iterations each: [`Tree`](Self::Tree),
     /// [`KMeans`](Self::KMeans), and eight times [`RandomRows`](Self::RandomRows) (emEM). The iterations run on the same
@@ -95,9 +95,12 @@ impl Init {
     /// fits of the same rows. `seed` is that of the fits, whose first restart would make the same tree.
     ///
     /// # Errors
-    /// [`Error::Device`] if rows on a GPU cannot be copied.
+    /// As for [`Tree::new`]; [`Error::Data`] if no row has an observed value.
     pub fn with_tree(&self, data: Data<'_>, k: usize, init_rows: Option<usize>, seed: u64) -> Result<Self, Error> {
         let make = || -> Result<_, Error> {
+            // The rows of a fit, of which the tree keeps the indices.
+            let observed = data.without_unobserved()?;
+            let data = observed.as_ref().map_or(data, |(data, _)| Data::Host(data));
             let present = data.without_absent_rows();
             let data = present.as_ref().map_or(data, Data::from);
             Ok(Some(Arc::new(Tree::new(data, k, init_rows, &mut Draws::for_purpose("fit", seed, 0))?)))

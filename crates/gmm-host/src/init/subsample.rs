@@ -76,16 +76,21 @@ impl<'a> RowSample<'a> {
 
     /// [`Data::pick`] with indices among these rows, and medians in place of missing values.
     pub(super) fn pick(&self, rows: &[usize]) -> Result<Array2<f64>, Error> {
-        let mut picked = match &self.chosen {
-            None => self.data.pick(rows),
-            Some(chosen) => self.data.pick(&rows.iter().map(|&row| chosen[row]).collect::<Vec<_>>()),
-        }?;
+        let mut picked = self.pick_with_holes(rows)?;
         if let Some(fill) = &self.fill {
             for mut row in picked.outer_iter_mut() {
                 row.iter_mut().zip(fill).filter(|(v, _)| v.is_nan()).for_each(|(v, fill)| *v = *fill);
             }
         }
         Ok(picked)
+    }
+
+    /// As [`pick`](Self::pick), with NaN in place of missing values.
+    pub(super) fn pick_with_holes(&self, rows: &[usize]) -> Result<Array2<f64>, Error> {
+        match &self.chosen {
+            None => self.data.pick(rows),
+            Some(chosen) => self.data.pick(&rows.iter().map(|&row| chosen[row]).collect::<Vec<_>>()),
+        }
     }
 }
 

@@ -7,7 +7,8 @@
 //!
 //! A GPU has passes over the patterns of all rows at once, which take the place of all that.
 //!
-//! k-means and the moments of given responsibilities use the observed values of each row only ([`available`]).
+//! k-means and the moments of given responsibilities use the observed values of each row only ([`available`]). A start
+//! by a tree completes its sample of rows itself.
 
 mod available;
 mod few;
@@ -24,26 +25,10 @@ use rayon::prelude::*;
 
 use crate::deconvolution::MeasuredPasses;
 use crate::engine::{ComponentColumns, Evaluate, Passes, check_features};
-use crate::{Data, Error, EvaluateOptions, Evaluation, FillResponsibilities, FitOptions, Init, Resident, memory};
+use crate::{Data, Error, EvaluateOptions, Evaluation, FillResponsibilities, FitOptions, Resident, memory};
 use available::Available;
 use lanes::{Lanes, Workspace};
 use patterns::{PatternRows, shares};
-
-/// The data with weight 0 for rows that have no observed value, and the number of such rows that had another weight; `None`
-/// if there are none. They have no part in the likelihood, and so neither in the row counts of the information criteria.
-///
-/// # Errors
-/// [`DataError::WeightSum`](gmm_model::DataError::WeightSum) if no row is left.
-pub(crate) fn without_unobserved(data: Data<'_>) -> Result<Option<(Dataset, usize)>, Error> {
-    let Data::Host(data) = data else { return Ok(None) };
-    let Some(observed) = data.rows_observed() else { return Ok(None) };
-    let left_out = (0..observed.len()).filter(|&row| !observed[row] && data.weight(row) > 0.0).count();
-    if left_out == 0 {
-        return Ok(None);
-    }
-    let weights = (0..observed.len()).map(|row| if observed[row] { data.weight(row) } else { 0.0 }).collect();
-    Ok(Some((data.clone().with_weights(weights)?, left_out)))
-}
 
 /// The line of a fit's record about missing values.
 pub(crate) fn line(data: Data<'_>) -> Option<String> {
@@ -64,10 +49,7 @@ pub(crate) fn check(data: Data<'_>, options: &FitOptions) -> Result<(), Error> {
     if options.rule.noise.is_some() {
         data.require_exact("uniform noise")?;
     }
-    match options.init {
-        Init::Tree(_) | Init::Best(_) => data.require_exact("a start by a tree"),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// Loads complete rows, `(n, d)`, less a shift, `(d,)`.

@@ -7,6 +7,7 @@ mod passes;
 #[path = "../common/simulation.rs"]
 mod simulate;
 mod simulation;
+mod starts;
 
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, Statistics, missing::reference};
 use ndarray::Array2;

@@ -174,10 +174,16 @@ fn samples_and_fits_are_those_of_the_cpu() {
                 |engine: &dyn Engine| load(engine, &data).sample(&chosen, None).unwrap().pass(&mixture).unwrap();
             let cpu = CpuEngine::new(2).unwrap();
             same(&sampled(engine), &sampled(&cpu), tolerance(3), &format!("{kind}: a sample"));
-            let options = FitOptions { covariance_type: kind, max_iter: 5, tol: 0.0, ..FitOptions::new(2) };
-            let of = |engine: &dyn Engine| fit(engine, &data, &options).unwrap().mixture.means().to_owned();
-            let flat = |a: Array2<f64>| a.into_raw_vec_and_offset().0;
-            close(&flat(of(engine)), &flat(of(&cpu)), 1e-10, &format!("{kind}: means of a fit"));
+            for init in [Init::KMeans, Init::Tree(None), Init::Best(None)] {
+                let what = format!("{kind}, {}: means of a fit", init.name());
+                // The best start runs on a sample of the rows.
+                let init_rows = matches!(init, Init::Best(_)).then_some(120);
+                let options = FitOptions { covariance_type: kind, max_iter: 5, tol: 0.0, ..FitOptions::new(2) };
+                let options = FitOptions { init, init_rows, ..options };
+                let of = |engine: &dyn Engine| fit(engine, &data, &options).unwrap().mixture.means().to_owned();
+                let flat = |a: Array2<f64>| a.into_raw_vec_and_offset().0;
+                close(&flat(of(engine)), &flat(of(&cpu)), 1e-10, &what);
+            }
         }
     });
 }

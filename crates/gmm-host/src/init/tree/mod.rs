@@ -6,7 +6,11 @@
 //! cost grows with the square of their number times `p³`, so more rows are first joined to [`LEAVES`] clusters by Ward's
 //! criterion ([`ward`]), the likelihood with one variance for all clusters. The covariances of clusters of a few rows say
 //! little.
+//!
+//! Rows with missing values are completed from their nearest neighbours first ([`complete`]). The components are then
+//! those of what is observed of each cluster's rows.
 
+mod complete;
 mod vvv;
 mod ward;
 mod whiten;
@@ -42,7 +46,7 @@ const LEAVES: usize = 100;
 pub struct Tree {
     /// Indices of the sampled rows among those of positive weight; `None` for all rows.
     chosen: Option<Vec<usize>>,
-    /// The sampled rows, `(m, d)`.
+    /// The sampled rows, completed, `(m, d)`.
     rows: Array2<f64>,
     /// Their weights, `(m,)`, if any.
     weights: Option<Vec<f64>>,
@@ -64,21 +68,33 @@ impl Tree {
     ///
     /// Whole weights stand for repeated rows; others are divided by their mean.
     ///
+    /// In place of each missing value stands that of the sampled row which is nearest over the observed columns, scaled
+    /// to unit variance (Troyanskaya et al. 2001).
+    ///
     /// Cost: with `m` rows, `O(m² d)`, and determinants of at most the larger of 500 and `2 k` clusters, squared. 5000
-    /// rows of 30 columns take less than a second. Memory: `16 m d` bytes and 2 MB.
+    /// rows of 30 columns take less than a second. Memory: `16 m d` bytes and 2 MB. Missing values take another
+    /// `3 m² d` flops and `24 m d` bytes.
     ///
     /// # Errors
-    /// [`Error::Device`] if rows on a GPU cannot be copied.
+    /// [`Error::Data`] with the first column that has no observed value; [`Error::MeasurementErrors`] and
+    /// [`Error::Limited`], since the rows must be exact; [`Error::Device`] if rows on a GPU cannot be copied.
     pub fn new<'a>(data: impl Into<Data<'a>>, k: usize, most: Option<usize>, draws: &mut Draws) -> Result<Self, Error> {
         let data = data.into();
-        data.require_exact("a start by a tree")?;
+        data.refuse_indirect("a start by a tree")?;
+        if let Data::Host(data) = data {
+            data.check_columns_observed()?;
+        }
         let n = data.dim().0;
         let count = sample_size(n, k, most);
         let sample = if count < n { RowSample::some(data, count, draws) } else { RowSample::all(data) };
-        let rows = sample.pick(&(0..count).collect::<Vec<_>>())?;
+        let all: Vec<usize> = (0..count).collect();
+        let mut rows = sample.pick(&all)?;
         let weights = sample.weights().map(<[f64]>::to_vec);
+        let mass = masses(weights.as_deref(), count);
+        if data.has_missing() {
+            complete::complete(&mut rows, sample.pick_with_holes(&all)?.view(), &mass);
+        }
         let (first_equal, joins) = {
-            let mass = masses(weights.as_deref(), count);
             let (first_equal, mass) = equal_rows(rows.view(), &mass);
             let leaves: Vec<usize> = (0..count).filter(|&i| first_equal[i] == i).collect();
             let mass: Vec<f64> = leaves.iter().map(|&i| mass[i]).collect();

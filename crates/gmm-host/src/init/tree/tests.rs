@@ -156,3 +156,59 @@ fn a_tree_of_many_rows_is_that_of_a_sample_and_finds_separate_groups() {
     }
     assert_eq!(labels.iter().max(), Some(&2));
 }
+
+#[test]
+fn a_missing_value_is_that_of_the_nearest_row_by_the_definition() {
+    for (m, d, seed) in [(40, 3, 1), (700, 4, 2), (30, 1, 3)] {
+        let whole = groups(m, d, seed);
+        let mut random = Draws::for_purpose("holes", seed, 0);
+        // A column without variance, and one that nobody has.
+        let holed = Array2::from_shape_fn((m, d + 2), |(i, j)| match j {
+            _ if j == d + 1 || random.uniform() < 0.3 => f64::NAN,
+            _ if j == d => 7.0,
+            _ => whole[[i, j]],
+        });
+        let mut found = holed.mapv(|v| if v.is_nan() { -1.0 } else { v });
+        let weights: Vec<f64> = (0..m).map(|i| 1.0 + (i % 2) as f64).collect();
+        complete::complete(&mut found, holed.view(), &weights);
+        let scaled: Vec<Vec<f64>> = (0..d).map(|j| standardised(holed.column(j).to_vec(), &weights)).collect();
+        let squares = |a: usize, b: usize| {
+            let one = |z: &Vec<f64>| match (z[a], z[b]) {
+                (x, _) if x.is_nan() => 0.0,
+                (x, y) if y.is_nan() => x * x + 1.0,
+                (x, y) => (x - y) * (x - y),
+            };
+            scaled.iter().map(one).sum::<f64>()
+        };
+        for ((i, j), v) in holed.indexed_iter() {
+            let seen = (0..m).filter(|&other| !holed[[other, j]].is_nan());
+            let near = seen.min_by(|&a, &b| squares(i, a).total_cmp(&squares(i, b)));
+            let want = if v.is_nan() { near.map_or(-1.0, |near| holed[[near, j]]) } else { *v };
+            assert_eq!(found[[i, j]], want, "m={m} row {i} column {j}");
+        }
+    }
+}
+
+/// Observed values less their weighted mean, divided by their standard deviation.
+fn standardised(column: Vec<f64>, weights: &[f64]) -> Vec<f64> {
+    let seen = || column.iter().zip(weights).filter(|(x, _)| !x.is_nan());
+    let total: f64 = seen().map(|(_, w)| w).sum();
+    let mean = seen().map(|(x, w)| w * x).sum::<f64>() / total;
+    let variance = seen().map(|(x, w)| w * (x - mean).powi(2)).sum::<f64>() / total;
+    column.iter().map(|x| (x - mean) / variance.sqrt()).collect()
+}
+
+#[test]
+fn a_row_of_weight_two_with_holes_is_joined_as_two_equal_rows() {
+    let mut random = Draws::for_purpose("holes", 4, 0);
+    let rows = groups(30, 3, 5).mapv(|v| if random.uniform() < 0.2 { f64::NAN } else { v });
+    let weights: Vec<f64> = (0..30).map(|i| 1.0 + (i % 3) as f64).collect();
+    let repeated: Vec<usize> = (0..30).flat_map(|i| std::iter::repeat_n(i, 1 + i % 3)).collect();
+    let of = |data: &Dataset| Tree::new(data, 1, None, &mut draws()).unwrap();
+    let weighted = of(&Dataset::with_holes(rows.clone()).unwrap().with_weights(weights).unwrap());
+    let twice = of(&Dataset::with_holes(rows.select(Axis(0), &repeated)).unwrap());
+    for k in 1..=30 {
+        let a = weighted.cut(k);
+        assert_eq!(repeated.iter().map(|&i| a[i]).collect::<Vec<_>>(), twice.cut(k), "{k} clusters");
+    }
+}
