@@ -135,6 +135,7 @@ impl Sums {
     }
 
     /// Adds a block of `m` rows given by columns: `z` is `(d, m)`, `r` their responsibilities; `scratch` has `m` numbers.
+    #[inline(always)]
     pub(super) fn add_block(&mut self, z: &[f64], r: &[f64], scratch: &mut [f64]) {
         let m = r.len();
         self.n += r.iter().sum::<f64>();
@@ -162,6 +163,7 @@ impl Sums {
 }
 
 /// Σ a b in eight independent sums, whose order depends on the length only.
+#[inline(always)]
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     let (a_blocks, a_rest) = a.as_chunks::<8>();
     let (b_blocks, b_rest) = b.as_chunks::<8>();
