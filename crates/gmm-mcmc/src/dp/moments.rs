@@ -138,11 +138,11 @@ impl Sums {
     #[inline(always)]
     pub(super) fn add_block(&mut self, z: &[f64], r: &[f64], scratch: &mut [f64]) {
         let m = r.len();
-        self.n += r.iter().sum::<f64>();
+        self.n += sum(r);
         for i in 0..self.first.len() {
             let zi = &z[i * m..][..m];
             scratch.iter_mut().zip(zi).zip(r).for_each(|((s, z), r)| *s = r * z);
-            self.first[i] += scratch.iter().sum::<f64>();
+            self.first[i] += sum(scratch);
             match self.kind {
                 CovarianceType::Diag => self.second[i] += dot(scratch, zi),
                 CovarianceType::Spherical => self.second[0] += dot(scratch, zi),
@@ -160,6 +160,15 @@ impl Sums {
         self.first.iter_mut().zip(&other.first).for_each(|(a, b)| *a += b);
         self.second.iter_mut().zip(&other.second).for_each(|(a, b)| *a += b);
     }
+}
+
+/// Σ a in eight independent sums, whose order depends on the length only.
+#[inline(always)]
+fn sum(a: &[f64]) -> f64 {
+    let (blocks, rest) = a.as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    blocks.iter().for_each(|a| (0..8).for_each(|lane| sums[lane] += a[lane]));
+    sums.iter().sum::<f64>() + rest.iter().sum::<f64>()
 }
 
 /// Σ a b in eight independent sums, whose order depends on the length only.
