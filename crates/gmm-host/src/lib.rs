@@ -79,7 +79,7 @@ pub use blrt::{BlrtFit, BlrtOptions, BlrtTest, blrt};
 pub use bootstrap::{Bootstrap, BootstrapOptions, Resampling, Spread, Spreads, bootstrap, flat as flat_covariances};
 pub use choose::{Choice, Chosen, TestOptions, choose};
 pub use costs::{Estimates, Work, estimates};
-pub use cpu::{CpuEngine, exp_in_place};
+pub use cpu::{CpuEngine, Loops, exp_in_place, vectorised};
 pub use cuda::{CudaEngine, CudaGroup, DeviceColumn, DeviceData, UploadRates, cuda_report, loop_candidates};
 pub use data::{Data, DeviceOutputs, DeviceRows};
 pub use deconvolution::{TrueRowMoments, true_rows};

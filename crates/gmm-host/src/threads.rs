@@ -39,7 +39,8 @@ pub fn limit_global_threads() {
 /// [`Error::Device`] if the threads cannot be started.
 pub fn on_threads<R: Send>(threads: usize, work: impl FnOnce() -> R + Send) -> Result<R, Error> {
     if threads == 0 {
-        return Ok(work());
+        // A thread of the pool takes part in its work; any other would hand all of it over, and wait.
+        return Ok(rayon::scope(|_| work()));
     }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
     Ok(pool.map_err(|e| Error::Device(format!("cannot start {threads} threads: {e}")))?.install(work))

@@ -68,11 +68,13 @@ impl Draws {
     }
 
     /// The next 64 bits.
+    #[inline]
     pub fn bits(&mut self) -> u64 {
         self.rng.next_u64()
     }
 
     /// Uniform in `[0, 1)`, a multiple of 2⁻⁵³. Takes 64 bits.
+    #[inline]
     pub fn uniform(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (f64::EPSILON / 2.0)
     }

@@ -24,6 +24,7 @@ mod terms;
 mod tiled_rows;
 mod tiles;
 mod top;
+mod vectorised;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +47,7 @@ use simd::{Dispatch, Machine};
 pub use math::exp_in_place;
 pub(crate) use mixing::Mixing;
 pub(crate) use top::{TopPass, is_felt};
+pub use vectorised::{Loops, vectorised};
 
 /// At most this many numbers, a pass is so short that starting it on all threads takes a noticeable part of its time.
 pub(crate) const FEW_NUMBERS: usize = 1 << 20;

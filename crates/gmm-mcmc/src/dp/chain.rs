@@ -5,7 +5,7 @@ use gmm_model::{CovarianceType, Draws, Mixture, packed_index};
 
 use super::conjugate::{Conjugate, Predictive};
 use super::firsts::Firsts;
-use super::launch::{by_task, fill_by_task};
+use super::launch::{added, by_task, fill_by_task};
 use super::moments::{Moments, Sums};
 use super::run::Record;
 use super::{Concentration, DpOptions};
@@ -44,20 +44,18 @@ impl Rows {
 
     /// The sums of each cluster about given centres.
     fn sums(&self, kind: CovarianceType, centres: &[Vec<f64>], labels: &[u32]) -> Vec<Sums> {
-        let zero = || vec![Sums::zero(kind, self.d); centres.len()];
-        let parts = by_task(self.n, |rows| {
-            let (mut sums, mut z) = (zero(), vec![0.0; self.d]);
-            for i in rows {
-                let c = labels[i] as usize;
-                z.iter_mut().zip(self.row(i)).zip(&centres[c]).for_each(|((z, x), m)| *z = x - m);
-                sums[c].add_row(&z);
-            }
-            sums
-        });
-        parts.into_iter().fold(zero(), |mut all, part| {
-            all.iter_mut().zip(&part).for_each(|(a, b)| a.add(b));
-            all
-        })
+        added(by_task(self.n, |rows| self.sums_from(rows.start, kind, centres, &labels[rows])))
+    }
+
+    /// As [`sums`](Self::sums), of the rows from `start` on that have these labels.
+    fn sums_from(&self, start: usize, kind: CovarianceType, centres: &[Vec<f64>], labels: &[u32]) -> Vec<Sums> {
+        let (mut sums, mut z) = (vec![Sums::zero(kind, self.d); centres.len()], vec![0.0; self.d]);
+        for (i, &label) in (start..).zip(labels) {
+            let c = label as usize;
+            z.iter_mut().zip(self.row(i)).zip(&centres[c]).for_each(|((z, x), m)| *z = x - m);
+            sums[c].add_row(&z);
+        }
+        sums
     }
 }
 
@@ -85,6 +83,8 @@ pub(super) struct Chain<'a> {
     pub(super) labels: Vec<u32>,
     pub(super) clusters: Vec<Cluster>,
     pub(super) counts: Counts,
+    /// How many moves to judge at the same time.
+    pub(super) ahead: usize,
     responsibilities: Vec<f64>,
     keys: Vec<u64>,
 }
@@ -135,6 +135,7 @@ impl<'a> Chain<'a> {
             labels,
             clusters: Vec::new(),
             counts: Counts::default(),
+            ahead: 0,
             responsibilities: Vec::new(),
             keys: Vec::new(),
         }
@@ -212,27 +213,33 @@ impl<'a> Chain<'a> {
         }
         r.resize(n * k, 0.0);
         let want = EvaluateOptions { responsibilities: Some((&mut r).into()), ..EvaluateOptions::default() };
-        resident.evaluate(&mixture, want)?;
         let order = self.draws("dp order");
         let mut keys = std::mem::take(&mut self.keys);
         keys.resize(n, 0);
-        fill_by_task(&mut keys, |first, keys| {
-            let mut order = order.clone();
-            order.seek(first as u64);
-            keys.iter_mut().for_each(|key| *key = order.bits());
-        });
-        let firsts = Firsts::new(&keys, &self.labels, k);
+        let firsts = || {
+            let each = fill_by_task(&mut keys, |first, keys| {
+                let mut order = order.clone();
+                order.seek(first as u64);
+                keys.iter_mut().for_each(|key| *key = order.bits());
+                Firsts::new(first, keys, &self.labels[first..][..keys.len()], k)
+            });
+            each.into_iter().reduce(Firsts::or).expect("at least one row")
+        };
+        // The engine has its own threads.
+        let (evaluated, firsts) = rayon::join(|| resident.evaluate(&mixture, want), firsts);
+        evaluated?;
         let uniforms = self.draws("dp labels");
         let mut labels = std::mem::take(&mut self.labels);
-        fill_by_task(&mut labels, |first, labels| {
+        let centres: Vec<Vec<f64>> = mixture.means().outer_iter().map(|m| m.to_vec()).collect();
+        let sums = fill_by_task(&mut labels, |first, labels| {
             let mut uniforms = uniforms.clone();
             uniforms.seek(first as u64);
-            for (i, label) in (first..).zip(labels) {
+            for (i, label) in (first..).zip(&mut *labels) {
                 *label = firsts.draw(&r[i * k..][..k], (keys[i], i), *label, uniforms.uniform());
             }
+            self.rows.sums_from(first, self.prior.kind(), &centres, labels)
         });
-        let centres: Vec<Vec<f64>> = mixture.means().outer_iter().map(|m| m.to_vec()).collect();
-        self.recount(&self.rows.sums(self.prior.kind(), &centres, &labels), &centres);
+        self.recount(&added(sums), &centres);
         (self.labels, self.keys, self.responsibilities) = (labels, keys, r);
         Ok(())
     }

@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use gmm_host::exp_in_place;
-use gmm_model::{Draws, ModelError};
+use gmm_host::{Loops, exp_in_place, vectorised};
+use gmm_model::{CovarianceType, Draws, ModelError};
 use rayon::prelude::*;
 
 use super::chain::Rows;
@@ -42,20 +42,25 @@ pub(super) fn by_task<T: Send>(n: usize, work: impl Fn(Range<usize>) -> T + Send
     ranges.collect::<Vec<_>>().into_par_iter().map(work).collect()
 }
 
-/// Calls `work(first, values)` for parts of [`TASK`] values, on the threads of the current pool.
-pub(super) fn fill_by_task<T: Send>(values: &mut [T], work: impl Fn(usize, &mut [T]) + Send + Sync) {
+/// Calls `work(first, values)` for parts of [`TASK`] values, on the threads of the current pool; the results are in
+/// order.
+pub(super) fn fill_by_task<T: Send, R: Send>(
+    values: &mut [T],
+    work: impl Fn(usize, &mut [T]) -> R + Send + Sync,
+) -> Vec<R> {
     if values.len() <= TASK {
-        return work(0, values);
+        return vec![work(0, values)];
     }
-    values.par_chunks_mut(TASK).enumerate().for_each(|(i, values)| work(i * TASK, values));
+    values.par_chunks_mut(TASK).enumerate().map(|(i, values)| work(i * TASK, values)).collect()
 }
 
 /// The sums of all tasks, in their order.
-pub(super) fn added<const N: usize>(each: Vec<[Sums; N]>) -> [Sums; N] {
-    let mut each = each.into_iter();
-    let mut total = each.next().expect("at least one row");
-    each.for_each(|sums| total.iter_mut().zip(&sums).for_each(|(a, b)| a.add(b)));
-    total
+pub(super) fn added<S: AsMut<[Sums]>>(each: Vec<S>) -> S {
+    let add = |mut total: S, mut sums: S| {
+        total.as_mut().iter_mut().zip(sums.as_mut()).for_each(|(a, b)| a.add(b));
+        total
+    };
+    each.into_iter().reduce(add).expect("at least one row")
 }
 
 /// Two sub-clusters of a set of rows.
@@ -108,7 +113,7 @@ impl Launch {
             shift = libm::log(weight(&moments[1])) - libm::log(weight(&moments[0]));
             pair = [prior.expected(&moments[0])?, prior.expected(&moments[1])?];
         }
-        let each = by_task(n, |rows| set.log_odds(&pair, shift, rows, |_, _, _, _| {}));
+        let each = by_task(n, |rows| vectorised(Odds { set: &set, pair: &pair, shift, rows }));
         let (log_odds, lesser): (Vec<_>, Vec<_>) = each.into_iter().unzip();
         Ok(Self { log_odds: log_odds.concat(), lesser: lesser.concat(), seeds, means: pair.map(|normal| normal.mean) })
     }
@@ -156,31 +161,15 @@ impl Set {
         (hard, prior): (bool, &Conjugate),
     ) -> [Moments; 2] {
         let each = by_task(self.n, |rows| {
-            let zero = || Sums::zero(prior.kind(), self.d);
-            let mut sums = [zero(), zero()];
-            let mut r = [[0.0; BLOCK]; 2];
-            let mut scratch = [0.0; BLOCK];
-            self.log_odds(pair, shift, rows, |block, log_odds, lesser, z| {
-                let m = block.len();
-                for (i, (odds, lesser)) in log_odds.iter().zip(lesser).enumerate() {
-                    let lesser = if hard { 0.0 } else { *lesser };
-                    let greater = 1.0 / (1.0 + lesser);
-                    let (left, right) = if *odds > 0.0 { (lesser, 1.0) } else { (1.0, lesser) };
-                    (r[0][i], r[1][i]) = (left * greater, right * greater);
-                }
-                for (side, seed) in seeds.into_iter().enumerate().filter(|(_, seed)| block.contains(seed)) {
-                    r[side][seed - block.start] = 1.0;
-                    r[1 - side][seed - block.start] = 0.0;
-                }
-                (0..2).for_each(|side| sums[side].add_block(z[side], &r[side][..m], &mut scratch[..m]));
-            });
-            sums
+            let odds = Odds { set: self, pair, shift, rows };
+            vectorised(PartSums { odds, seeds, hard, kind: prior.kind() })
         });
         let [left, right] = added(each);
         [Moments::about(&pair[0].mean, &left), Moments::about(&pair[1].mean, &right)]
     }
 
     /// The differences of a block of rows from a point, in columns.
+    #[inline(always)]
     fn differences(&self, point: &[f64], block: Range<usize>, z: &mut [f64]) {
         let m = block.len();
         for (j, p) in point.iter().enumerate() {
@@ -188,42 +177,122 @@ impl Set {
             z[j * m..][..m].iter_mut().zip(column).for_each(|(z, x)| *z = x - p);
         }
     }
+}
 
-    /// The log odds of the second of two normals, whose log weight is larger by `shift`, of a range of rows, and
-    /// `exp(−|log odds|)`. Calls `see(block, log_odds, lesser, z)` for each block of rows, with their differences from
-    /// both means in columns.
-    fn log_odds(
-        &self,
-        pair: &[Normal; 2],
-        shift: f64,
-        rows: Range<usize>,
-        mut see: impl FnMut(Range<usize>, &[f64], &[f64], [&[f64]; 2]),
-    ) -> (Vec<f64>, Vec<f64>) {
-        let (mut out, mut lesser) = (vec![0.0; rows.len()], vec![0.0; rows.len()]);
-        let room = || vec![0.0; self.d * BLOCK];
-        let (mut z, mut y) = ([room(), room()], room());
-        let constant = shift + pair[1].log_normalizer - pair[0].log_normalizer;
-        let blocks = rows.clone().step_by(BLOCK).map(|first| first..rows.end.min(first + BLOCK));
-        for (block, (out, lesser)) in blocks.zip(out.chunks_mut(BLOCK).zip(lesser.chunks_mut(BLOCK))) {
-            let m = block.len();
-            let mut squares = [[0.0; BLOCK]; 2];
-            for side in 0..2 {
-                self.differences(&pair[side].mean, block.clone(), &mut z[side]);
-                pair[side].factor.squares(&z[side][..self.d * m], &mut y, &mut squares[side][..m]);
-            }
-            for (i, (odds, lesser)) in out.iter_mut().zip(&mut *lesser).enumerate() {
-                *odds = constant + 0.5 * (squares[0][i] - squares[1][i]);
-                *lesser = -odds.abs();
-            }
-            exp_in_place(lesser);
-            see(block, out, lesser, [&z[0][..self.d * m], &z[1][..self.d * m]]);
+/// The log odds of the second of two normals, whose log weight is larger by `shift`, of a range of rows.
+struct Odds<'a> {
+    set: &'a Set,
+    pair: &'a [Normal; 2],
+    shift: f64,
+    rows: Range<usize>,
+}
+
+/// Results and scratch of a block of rows.
+struct Block {
+    log_odds: [f64; BLOCK],
+    /// `exp(−|log odds|)`
+    lesser: [f64; BLOCK],
+    squares: [[f64; BLOCK]; 2],
+    /// Differences from both means, in columns.
+    z: [Vec<f64>; 2],
+    y: Vec<f64>,
+}
+
+impl Block {
+    fn new(d: usize) -> Self {
+        let room = || vec![0.0; d * BLOCK];
+        let zeros = [0.0; BLOCK];
+        Self { log_odds: zeros, lesser: zeros, squares: [zeros; 2], z: [room(), room()], y: room() }
+    }
+}
+
+impl Odds<'_> {
+    fn blocks(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        let end = self.rows.end;
+        self.rows.clone().step_by(BLOCK).map(move |first| first..end.min(first + BLOCK))
+    }
+
+    #[inline(always)]
+    fn of_block(&self, block: Range<usize>, out: &mut Block) {
+        let (m, d) = (block.len(), self.set.d);
+        for (side, normal) in self.pair.iter().enumerate() {
+            let (z, squares) = (&mut out.z[side][..d * m], &mut out.squares[side][..m]);
+            self.set.differences(&normal.mean, block.clone(), z);
+            squares.fill(0.0);
+            normal.factor.squares(z, &mut out.y, squares);
         }
-        (out, lesser)
+        let constant = self.shift + self.pair[1].log_normalizer - self.pair[0].log_normalizer;
+        let (left, right) = (&out.squares[0][..m], &out.squares[1][..m]);
+        for (i, (odds, lesser)) in out.log_odds.iter_mut().zip(&mut out.lesser[..m]).enumerate() {
+            *odds = constant + 0.5 * (left[i] - right[i]);
+            *lesser = -odds.abs();
+        }
+        exp_in_place(&mut out.lesser[..m]);
+    }
+}
+
+impl Loops for Odds<'_> {
+    /// The log odds, and `exp(−|log odds|)`.
+    type Output = (Vec<f64>, Vec<f64>);
+
+    #[inline(always)]
+    fn run(self) -> Self::Output {
+        let (mut log_odds, mut lesser) = (Vec::with_capacity(self.rows.len()), Vec::with_capacity(self.rows.len()));
+        let mut out = Block::new(self.set.d);
+        for block in self.blocks() {
+            let m = block.len();
+            self.of_block(block, &mut out);
+            log_odds.extend_from_slice(&out.log_odds[..m]);
+            lesser.extend_from_slice(&out.lesser[..m]);
+        }
+        (log_odds, lesser)
+    }
+}
+
+/// The sums of both sub-clusters over a range of rows, about the means.
+struct PartSums<'a> {
+    odds: Odds<'a>,
+    /// Rows that belong to the left and the right one.
+    seeds: [usize; 2],
+    /// Whether each row counts for its more probable sub-cluster only.
+    hard: bool,
+    kind: CovarianceType,
+}
+
+impl Loops for PartSums<'_> {
+    type Output = [Sums; 2];
+
+    #[inline(always)]
+    fn run(self) -> [Sums; 2] {
+        let d = self.odds.set.d;
+        let mut sums = [Sums::zero(self.kind, d), Sums::zero(self.kind, d)];
+        let (mut r, mut scratch) = ([[0.0; BLOCK]; 2], [0.0; BLOCK]);
+        let mut out = Block::new(d);
+        for block in self.odds.blocks() {
+            let m = block.len();
+            self.odds.of_block(block.clone(), &mut out);
+            let [left, right] = &mut r;
+            let odds = out.log_odds[..m].iter().zip(&out.lesser);
+            for ((left, right), (odds, lesser)) in left.iter_mut().zip(right).zip(odds) {
+                let lesser = if self.hard { 0.0 } else { *lesser };
+                let greater = 1.0 / (1.0 + lesser);
+                (*left, *right) = if *odds > 0.0 { (lesser * greater, greater) } else { (greater, lesser * greater) };
+            }
+            for (side, seed) in self.seeds.into_iter().enumerate().filter(|(_, seed)| block.contains(seed)) {
+                r[side][seed - block.start] = 1.0;
+                r[1 - side][seed - block.start] = 0.0;
+            }
+            for side in 0..2 {
+                sums[side].add_block(&out.z[side][..d * m], &r[side][..m], &mut scratch[..m]);
+            }
+        }
+        sums
     }
 }
 
 impl Factor {
     /// Adds to `squares`, `(m,)`, the squared Mahalanobis distances of differences `z`, `(d, m)` in columns.
+    #[inline(always)]
     fn squares(&self, z: &[f64], y: &mut [f64], squares: &mut [f64]) {
         let m = squares.len();
         match self {

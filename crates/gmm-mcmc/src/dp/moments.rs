@@ -135,13 +135,14 @@ impl Sums {
     }
 
     /// Adds a block of `m` rows given by columns: `z` is `(d, m)`, `r` their responsibilities; `scratch` has `m` numbers.
+    #[inline(always)]
     pub(super) fn add_block(&mut self, z: &[f64], r: &[f64], scratch: &mut [f64]) {
         let m = r.len();
-        self.n += r.iter().sum::<f64>();
+        self.n += sum(r);
         for i in 0..self.first.len() {
             let zi = &z[i * m..][..m];
             scratch.iter_mut().zip(zi).zip(r).for_each(|((s, z), r)| *s = r * z);
-            self.first[i] += scratch.iter().sum::<f64>();
+            self.first[i] += sum(scratch);
             match self.kind {
                 CovarianceType::Diag => self.second[i] += dot(scratch, zi),
                 CovarianceType::Spherical => self.second[0] += dot(scratch, zi),
@@ -161,7 +162,17 @@ impl Sums {
     }
 }
 
+/// Σ a in eight independent sums, whose order depends on the length only.
+#[inline(always)]
+fn sum(a: &[f64]) -> f64 {
+    let (blocks, rest) = a.as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    blocks.iter().for_each(|a| (0..8).for_each(|lane| sums[lane] += a[lane]));
+    sums.iter().sum::<f64>() + rest.iter().sum::<f64>()
+}
+
 /// Σ a b in eight independent sums, whose order depends on the length only.
+#[inline(always)]
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     let (a_blocks, a_rest) = a.as_chunks::<8>();
     let (b_blocks, b_rest) = b.as_chunks::<8>();

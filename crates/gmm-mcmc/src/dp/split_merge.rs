@@ -48,7 +48,8 @@ impl Chain<'_> {
     /// Makes the moves of a sweep.
     ///
     /// Most moves are rejected, and do not change what the next one sees. So several are judged at the same time, and
-    /// those after the first accepted one again. The result is that of one after another.
+    /// those after the first accepted one again. The result is that of one after another. Their number doubles until one
+    /// is accepted: soon all moves of a sweep go to the threads at once.
     ///
     /// # Errors
     /// [`gmm_model::ModelError`] if a covariance is singular to rounding.
@@ -67,8 +68,9 @@ impl Chain<'_> {
                 draws: Draws::for_purpose("dp move", key, attempt as u64),
             })
             .collect();
-        let (mut next, mut ahead) = (0, rayon::current_num_threads());
+        let (mut next, threads) = (0, rayon::current_num_threads());
         while next < moves.len() {
+            let ahead = if threads == 1 { 1 } else { self.ahead.max(threads) };
             let batch = &moves[next..moves.len().min(next + ahead)];
             let judged: Vec<Option<Accepted>> = if ahead == 1 {
                 batch.iter().map(|m| self.judge(m)).collect::<Result<_, _>>()?
@@ -81,8 +83,9 @@ impl Chain<'_> {
             if let Some(accepted) = judged.into_iter().flatten().next() {
                 self.counts.of(batch[seen - 1].splits)[1] += 1;
                 self.apply(accepted);
-            } else if ahead > 1 {
-                ahead *= 2;
+                self.ahead = 0;
+            } else {
+                self.ahead = ahead.saturating_mul(2);
             }
             next += seen;
         }
@@ -186,8 +189,17 @@ impl Chain<'_> {
 
     /// The rows of some clusters, ascending.
     fn members(&self, fits: impl Fn(u32) -> bool) -> Vec<u32> {
-        let rows = self.labels.iter().enumerate().filter(|(_, label)| fits(**label));
-        rows.map(|(row, _)| row as u32).collect()
+        // Each row is written, and the next one over it unless it fits: a branch would often be mispredicted.
+        let (mut out, mut some) = (Vec::new(), [0; 256]);
+        for (labels, first) in self.labels.chunks(some.len()).zip((0..).step_by(some.len())) {
+            let mut count = 0;
+            for (row, &label) in (first..).zip(labels) {
+                some[count] = row;
+                count += usize::from(fits(label));
+            }
+            out.extend_from_slice(&some[..count]);
+        }
+        out
     }
 
     fn launch(&self, members: &[u32], whole: &Moments, seeds: [usize; 2]) -> Result<Launch, Error> {

@@ -119,11 +119,16 @@ impl<T: Real> EStepOutput<'_, T> {
             }
         }
         if let Some(mut slots) = out.responsibilities {
-            for row in 0..rows {
-                let of_row = |c: usize| self.joint[c * STRIDE + row].to_f64();
-                // In single precision the sum is 1 only within eps of `f32`; callers get f64.
-                let sum: f64 = (0..k).map(of_row).sum();
-                (0..k).for_each(|c| slots.set(row * k + c, of_row(c) / sum));
+            // In single precision the sum is 1 only within eps of `f32`; callers get f64. Components outside and rows
+            // inside, so that a vector holds several rows.
+            let (mut sums, mut shares) = ([0.0; BLOCK], [0.0; BLOCK]);
+            let of = |c: usize| &self.joint[c * STRIDE..][..rows];
+            for c in 0..k {
+                sums.iter_mut().zip(of(c)).for_each(|(sum, r)| *sum += r.to_f64());
+            }
+            for c in 0..k {
+                shares.iter_mut().zip(of(c)).zip(&sums).for_each(|((share, r), sum)| *share = r.to_f64() / sum);
+                shares[..rows].iter().enumerate().for_each(|(row, share)| slots.set(row * k + c, *share));
             }
         }
         if let Some(labels) = out.labels {
