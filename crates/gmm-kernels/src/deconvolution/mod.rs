@@ -80,8 +80,8 @@ kernels! {
         patterns: *const u32,
         /// A bit for each observed column of each pattern, for [`Form::Patterns`].
         masks: *const u64,
-        /// `(group_count + 1,)`: from where to where the rows of each warp reach, at most a warp's and within a tile, and
-        /// counted from the first of these numbers; for [`Form::Patterns`]. Null: a tile each.
+        /// `(group_count + 1,)`: from where to where the rows of each group reach, at most as many as a warp has lanes,
+        /// counted from the first of these numbers; for [`Form::Patterns`]. Null: groups as large as a warp.
         groups: *const u64,
         /// How many.
         group_count: u64,

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytemuck::Pod;
 use cust::memory::{DeviceCopy, DeviceSlice};
-use gmm_kernels::layout::TILE_ROWS;
+use gmm_kernels::device::WARP;
 use gmm_model::Dataset;
 
 use crate::Error;
@@ -57,7 +57,7 @@ impl Patterns {
         Ok(Self { order, starts, of_rows, masks, group_starts, groups })
     }
 
-    /// The groups of rows that warps take, of rows from the start of a tile to that of another or to the last.
+    /// The groups of rows that warps take, of rows from the start of a tile to the start of another or to the last.
     pub(super) fn groups(&self, rows: &Range<usize>) -> DeviceSlice<u64> {
         let at = |place: usize| self.group_starts.partition_point(|&start| start < place as u64);
         self.groups.first(self.group_starts.len()).index(at(rows.start)..=at(rows.end))
@@ -93,13 +93,13 @@ fn held<T: DeviceCopy + Pod + Send + Sync>(gpu: &Gpu, queue: &Queue, numbers: &[
     Ok(slot)
 }
 
-/// Splits rows with these patterns into groups within a tile, of a few patterns each. Returns where each begins, and the
+/// Splits rows with these patterns into groups of at most a warp's rows and of a few patterns each. Returns where each begins, and the
 /// number of rows.
 fn groups_of_warps(patterns: &[u32]) -> Vec<u64> {
     let (mut starts, mut met) = (Vec::new(), 0);
     for (place, pattern) in patterns.iter().enumerate() {
         let is_new = place == 0 || *pattern != patterns[place - 1];
-        if place % TILE_ROWS as usize == 0 || is_new && met == MOST_OF_WARP {
+        if place.is_multiple_of(WARP as usize) || is_new && met == MOST_OF_WARP {
             starts.push(place as u64);
             met = 1;
         } else if is_new {
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_have_few_patterns_and_end_with_a_tile() {
+    fn groups_have_few_patterns_and_at_most_a_warp_of_rows() {
         let of = |patterns: &[u32]| groups_of_warps(patterns);
         assert_eq!(of(&[0; 70]), [0, 32, 64, 70]);
         let each: Vec<u32> = (0..40).collect();

@@ -100,8 +100,8 @@ impl Component<'_> {
             square += mean * mean * precision;
             terms += reach * reach * precision;
             if BAYES {
-                // SAFETY: `j < d`.
-                half_trace += 0.5 * precision * unsafe { self.about_prior::<false>(j, j) };
+                // Left there by `store_about_prior`.
+                half_trace += 0.5 * precision * w.pivot.load(j);
             }
             // SAFETY: `j ≤ d` and `k < a.k`, so positions from `FeatureLayout` are within the coefficients.
             unsafe {

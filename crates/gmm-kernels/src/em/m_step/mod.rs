@@ -325,6 +325,9 @@ impl Component<'_> {
             if self.a.iteration > 0 && thread::thread_idx_x() == ONE {
                 device::store(self.a.counts, self.k as u64, counts.own);
             }
+            if !WIDE && self.a.iteration == 0 {
+                self.recall_prior();
+            }
             self.expand::<WIDE, true>(1.0, lost, &counts)
         }
     }

@@ -77,14 +77,14 @@ impl More {
 }
 
 impl Component<'_> {
-    /// m less the shift.
+    /// m less the shift; without a matrix, only before the expansion and for a column of this thread.
     #[inline(always)]
     unsafe fn prior_mean<const WIDE: bool>(&self, j: u32) -> f64 {
-        if !WIDE && has_matrix(self.a.kind) {
-            self.w.centre.load(j)
-        } else {
+        match (WIDE, has_matrix(self.a.kind)) {
             // SAFETY: the caller passes `j < d`.
-            unsafe { self.prior_mean_there(j) }
+            (true, _) => unsafe { self.prior_mean_there(j) },
+            (_, true) => self.w.centre.load(j),
+            (_, false) => self.w.reach.load(j),
         }
     }
 
@@ -95,33 +95,72 @@ impl Component<'_> {
         unsafe { device::load(self.a.prior, j as u64) }
     }
 
-    /// Entry `at` of C, packed; one that this thread prefetched.
+    /// Entry `at` of C, packed.
+    #[inline(always)]
+    unsafe fn scale_there(&self, at: u64) -> f64 {
+        // SAFETY: the caller passes a position below `scale_len`, and C follows the mean.
+        unsafe { device::load(self.a.prior, self.a.d as u64 + at) }
+    }
+
+    /// Entry `at` of C of a full covariance; one that this thread prefetched.
     #[inline(always)]
     unsafe fn scale<const WIDE: bool>(&self, at: u64) -> f64 {
         if !WIDE && brings_scale(self.a.kind, self.a.d) {
             self.w.scatter.load(at as u32)
         } else {
-            // SAFETY: the caller passes a position below `scale_len`, and C follows the mean.
-            unsafe { device::load(self.a.prior, self.a.d as u64 + at) }
+            // SAFETY: as the caller's.
+            unsafe { self.scale_there(at) }
         }
     }
 
-    /// Starts the copies of the prior. Each thread copies the entries of C that it will use itself.
+    /// Starts the copies of the prior: each thread copies what it will use itself. Without a matrix, m goes where the reach
+    /// will be, and C where the pivots would be; for a spherical covariance, whose sum of squares is there, to the variances.
     #[inline(always)]
     pub(crate) unsafe fn send_prior(&self) {
         let (a, w) = (self.a, self.w);
+        let from = |at: u32| a.prior.wrapping_add(at as usize);
         // SAFETY: `j ≤ i < d`, so positions are within the prior and the vectors.
         unsafe {
             if has_matrix(a.kind) {
-                share(a.d, |j| w.centre.send(j, a.prior.wrapping_add(j as usize)));
-            }
-            if brings_scale(a.kind, a.d) {
-                share_triangle(a.d, |i, j| {
-                    let at = packed_index(i, j) as u32;
-                    w.scatter.send(at, a.prior.wrapping_add((a.d + at) as usize));
+                share(a.d, |j| w.centre.send(j, from(j)));
+                if brings_scale(a.kind, a.d) {
+                    share_triangle(a.d, |i, j| {
+                        let at = packed_index(i, j) as u32;
+                        w.scatter.send(at, from(a.d + at));
+                    });
+                }
+            } else {
+                share(a.d, |j| {
+                    w.reach.send(j, from(j));
+                    if a.kind == kind::DIAG {
+                        w.pivot.send(j, from(a.d + j));
+                    } else {
+                        w.variance.send(j, from(a.d));
+                    }
                 });
             }
         }
+    }
+
+    /// Without a matrix, stores what [`about_prior`](Self::about_prior) is for the parameters that were given.
+    #[inline(always)]
+    pub(crate) unsafe fn recall_prior(&self) {
+        let (a, w) = (self.a, self.w);
+        if !has_matrix(a.kind) {
+            share(a.d, |j| {
+                // SAFETY: `j < d`.
+                let (m, scale) = unsafe {
+                    (self.prior_mean_there(j), self.scale_there(if a.kind == kind::DIAG { j as u64 } else { 0 }))
+                };
+                self.store_about_prior(j, scale, w.mean.load(j) - m);
+            });
+        }
+    }
+
+    /// Without a matrix, stores entry `j` of C + β (E μ − m)(E μ − m)ᵀ where the pivots would be, for the same thread.
+    #[inline(always)]
+    fn store_about_prior(&self, j: u32, scale: f64, away: f64) {
+        self.w.pivot.store(j, scale + self.a.mean_precision * away * away);
     }
 
     /// Σ r of component `c`.
@@ -185,7 +224,7 @@ impl Component<'_> {
     pub(crate) unsafe fn more(&self, counts: &Counts) -> More {
         let (a, mut out) = (self.a, More::NOTHING);
         self.gammas(counts, &mut out);
-        if thread::thread_idx_x() == ONE {
+        if (ONE..ONE + 3).contains(&thread::thread_idx_x()) {
             self.logarithms(counts, &mut out);
         }
         if self.k == 0 && a.iteration > 0 {
@@ -248,32 +287,41 @@ impl Component<'_> {
         }
     }
 
-    /// Adds the terms with logarithms of β and ν.
+    /// Adds the terms with logarithms of β and ν: three threads have one each, so that the function occurs once in the
+    /// code.
     #[inline(always)]
     fn logarithms(&self, counts: &Counts, out: &mut More) {
         let (a, d, nu) = (self.a, self.a.d as f64, self.nu(counts));
         let of_mean = reciprocal(a.mean_precision + counts.own);
-        let (ratio, ln_nu) = (a.mean_precision * of_mean, ln_f64(nu));
-        let halved = ln_nu + if a.kind == kind::SPHERICAL { ln_f64(0.5 * d) } else { -core::f64::consts::LN_2 };
-        out.constant -= 0.5 * d * (halved + of_mean);
-        out.divergence += 0.5 * d * (ratio - 1.0 - ln_f64(ratio));
-        if self.has_precision() {
-            out.divergence += 0.5 * d * (a.degrees_of_freedom * ln_nu - nu);
+        let ratio = a.mean_precision * of_mean;
+        let spherical = a.kind == kind::SPHERICAL;
+        let nth = thread::thread_idx_x() - ONE;
+        let ln = ln_f64(match nth {
+            0 => nu,
+            1 => ratio,
+            _ => 0.5 * d,
+        });
+        match nth {
+            0 => {
+                let halved = if spherical { 0.0 } else { core::f64::consts::LN_2 };
+                out.constant -= 0.5 * d * (ln - halved + of_mean);
+                if self.has_precision() {
+                    out.divergence += 0.5 * d * (a.degrees_of_freedom * ln - nu);
+                }
+            }
+            1 => out.divergence += 0.5 * d * (ratio - 1.0 - ln),
+            _ if spherical => out.constant -= 0.5 * d * ln,
+            _ => {}
         }
     }
 
-    /// Entry `(i, j)` of C + β (E μ − m)(E μ − m)ᵀ.
+    /// Entry `(i, j)` of C + β (E μ − m)(E μ − m)ᵀ, of a full covariance.
     #[inline(always)]
     pub(crate) unsafe fn about_prior<const WIDE: bool>(&self, i: u32, j: u32) -> f64 {
-        // SAFETY: the caller passes `j ≤ i < d`, or `i = j < d` for a kind without a matrix.
+        // SAFETY: the caller passes `j ≤ i < d`.
         unsafe {
             let away = |j: u32| self.w.mean.load(j) - self.prior_mean::<WIDE>(j);
-            let at = match self.a.kind {
-                kind::FULL => packed_index(i, j),
-                kind::DIAG => i as u64,
-                _ => 0,
-            };
-            self.scale::<WIDE>(at) + self.a.mean_precision * away(i) * away(j)
+            self.scale::<WIDE>(packed_index(i, j)) + self.a.mean_precision * away(i) * away(j)
         }
     }
 

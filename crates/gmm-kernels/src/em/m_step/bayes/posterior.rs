@@ -94,14 +94,17 @@ impl Component<'_> {
                 squares += rows * rows;
                 apart += away * away;
                 if a.kind == kind::DIAG {
-                    let (scale, second) = (self.scale::<false>(j as u64), w.variance.load(j));
+                    let (scale, second) = (w.pivot.load(j), w.variance.load(j));
                     let v = Self::entry_of(&of, scale, second, of.count * rows * rows, away * away);
                     let v = self.variance_of(&of, v, second, &mut lost) * of.scale;
                     w.variance.store(j, v);
                     device::store(a.covariances, at + j as u64, v);
+                    self.store_about_prior(j, scale, away);
                 } else if has_matrix(a.kind) {
                     w.reach.store(j, rows);
                     w.pivot.store(j, away);
+                } else {
+                    w.reach.store(j, away);
                 }
             });
             if has_matrix(a.kind) {
@@ -113,15 +116,21 @@ impl Component<'_> {
                     w.a.store(at, v);
                 });
             } else if a.kind == kind::SPHERICAL {
-                let [squares, apart] = sums([squares, apart], w.sum);
+                let second = if thread::thread_idx_x() == 0 { w.pivot.load(0) } else { 0.0 };
+                let [squares, apart, second] = sums([squares, apart, second], w.sum);
                 let each = reciprocal(d as f64);
-                let second = w.pivot.load(0) * each;
-                let v = Self::entry_of(&of, self.scale::<false>(0), second, of.count * squares * each, apart * each);
-                let v = self.variance_of(&of, v, second, &mut lost) * of.scale;
-                share(d, |j| w.variance.store(j, v));
-                if thread::thread_idx_x() == 0 {
-                    device::store(a.covariances, at, v);
-                }
+                share(d, |j| {
+                    let scale = w.variance.load(j);
+                    let v = Self::entry_of(&of, scale, second * each, of.count * squares * each, apart * each);
+                    let mut too_small = 0.0;
+                    let v = self.variance_of(&of, v, second * each, &mut too_small) * of.scale;
+                    w.variance.store(j, v);
+                    self.store_about_prior(j, scale, w.reach.load(j));
+                    if j == 0 {
+                        lost += too_small;
+                        device::store(a.covariances, at, v);
+                    }
+                });
             }
         }
         thread::sync_threads();
