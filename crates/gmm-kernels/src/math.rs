@@ -197,7 +197,8 @@ pub fn ln_gamma_and_digamma(x: f64) -> (f64, f64) {
         -1.0 / 120.0, 3.0;
         1.0 / 12.0, 1.0;
     }
-    let ln_gamma = fma_f64(x - 0.5, ln, HALF_LN_2PI - x) + of_ln * inverse - ln_f64(product);
+    let shifted = fma_f64(x - 0.5, ln, HALF_LN_2PI - x) + of_ln * inverse;
+    let ln_gamma = if product == 1.0 { shifted } else { shifted - ln_f64(product) };
     (ln_gamma, ln - 0.5 * inverse - of_slope * square - below)
 }
 

@@ -226,7 +226,7 @@ impl NoisyRow for Row {
             if heads == 1 {
                 // Σ r of all rows is the first of the first thread's sums.
                 if from == 0 {
-                    whole = from_first_lane(sum[0]);
+                    whole = Real::shuffle_idx(sum[0], 0);
                 }
                 if self.measured() < d && whole != 0.0 {
                     few(4, |entry| sum[entry] = Real::fma(whole, of_missing(self.pattern, entry), sum[entry]));
@@ -275,12 +275,4 @@ impl NoisyRow for Row {
 #[inline(always)]
 const fn second_at(row: u32, column: u32) -> u32 {
     packed_index(row - 1, column - 1) as u32
-}
-
-/// The first lane's value.
-#[inline(always)]
-fn from_first_lane(value: f64) -> f64 {
-    let bits = value.to_bits();
-    let half = |half: u64| warp::shuffle_idx_u32(half as u32, 0) as u64;
-    f64::from_bits(half(bits >> 32) << 32 | half(bits & u32::MAX as u64))
 }

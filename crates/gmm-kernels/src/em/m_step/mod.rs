@@ -319,8 +319,8 @@ impl Component<'_> {
             let lost = match (self.a.iteration == 0, WIDE) {
                 (true, false) => self.recall(),
                 (true, true) => self.recall_wide(),
-                (false, false) => self.update_posterior(&counts),
-                (false, true) => self.update_posterior_wide(&counts),
+                (false, false) => self.update_posterior(counts.own),
+                (false, true) => self.update_posterior_wide(counts.own),
             };
             if self.a.iteration > 0 && thread::thread_idx_x() == ONE {
                 device::store(self.a.counts, self.k as u64, counts.own);

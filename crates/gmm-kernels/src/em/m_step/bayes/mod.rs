@@ -22,6 +22,7 @@
 
 mod posterior;
 
+use crate::Real;
 use crate::device::{self, WARP, thread, warp};
 use crate::each::each;
 use crate::em::m_step::work::HELD;
@@ -43,21 +44,16 @@ pub(super) const fn brings_scale(kind: u32, d: u32) -> bool {
     kind == kind::FULL && d <= HELD
 }
 
-/// Σ r of the components.
+/// Σ r of the component, and of the component whose number is the lane's, where there is one: read long before they are
+/// used.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts {
-    /// Of the component.
     pub(crate) own: f64,
-    /// Of those after it.
-    after: f64,
-    /// Of all.
-    all: f64,
-    /// With a Dirichlet process, Σ of 1/(α + Sᵢ) as above.
-    sticks: f64,
+    of_lane: f64,
 }
 
 impl Counts {
-    pub(crate) const NONE: Self = Self { own: 0.0, after: 0.0, all: 0.0, sticks: 0.0 };
+    pub(crate) const NONE: Self = Self { own: 0.0, of_lane: 0.0 };
 }
 
 /// What a posterior adds to a component's results: this thread's part of the sums, then the sums.
@@ -65,8 +61,8 @@ impl Counts {
 pub(crate) struct More {
     /// Of the log density's constant.
     pub(crate) constant: f64,
-    /// Of the divergence from the prior, without [`divergence_constant`](super::Update::divergence_constant) and, for a tied covariance,
-    /// without what is in [`carry`](super::Update::carry).
+    /// Of the divergence from the prior, without [`divergence_constant`](super::Update::divergence_constant) and, for a
+    /// tied covariance, without what is in [`carry`](super::Update::carry).
     pub(crate) divergence: f64,
     /// In the first block, of all components' divergences before this M-step.
     pub(crate) before: f64,
@@ -176,20 +172,30 @@ impl Component<'_> {
         }
     }
 
-    /// Sums over the components: each warp by itself, from the last component to the first, since a difference of sums
-    /// from the first would have the rounding of the large counts.
     #[inline(always)]
     pub(crate) unsafe fn counts(&self) -> Counts {
+        let lane = warp::lane_id();
+        // SAFETY: both are below `k`.
+        unsafe { Counts { own: self.count(self.k), of_lane: if lane < self.a.k { self.count(lane) } else { 0.0 } } }
+    }
+
+    /// For a Dirichlet process: Σ r of the components after this one, and of all; adds 1/(α + Sᵢ) of the lane's components
+    /// to `sticks`. All lanes of a warp take part. The sums are from the last component to the first, since a difference of
+    /// sums from the first would have the rounding of the large counts.
+    #[inline(always)]
+    unsafe fn sums_from_last(&self, counts: &Counts, sticks: &mut f64) -> [f64; 2] {
         let (a, lane) = (self.a, warp::lane_id());
-        // SAFETY: `self.k < a.k`.
-        let own = unsafe { self.count(self.k) };
-        let (mut all, mut sticks, mut after) = (0.0, 0.0, 0.0);
+        let (mut all, mut after) = (0.0, 0.0);
         let mut first = a.k.next_multiple_of(WARP);
         while first > 0 {
             first -= WARP;
             let c = first + lane;
-            // SAFETY: `c < k`.
-            let count = if c < a.k { unsafe { self.count(c) } } else { 0.0 };
+            let count = match (first, c < a.k) {
+                (0, _) => counts.of_lane,
+                // SAFETY: `c < k`.
+                (_, true) => unsafe { self.count(c) },
+                _ => 0.0,
+            };
             // The sum of the lanes after this one, and that of all.
             let (mut later, mut of_warp) = (0.0, count);
             each(WARP.ilog2() as usize, |by| {
@@ -198,34 +204,31 @@ impl Component<'_> {
                 of_warp += other;
             });
             later += all;
-            if c == self.k {
-                after = later;
+            if c <= self.k {
+                *sticks += reciprocal(a.concentration + (count + later));
             }
-            if a.process != 0 && c <= self.k {
-                sticks += reciprocal(a.concentration + (count + later));
+            if first == self.k / WARP * WARP {
+                after = Real::shuffle_idx(later, self.k % WARP);
             }
             all += of_warp;
         }
-        each(WARP.ilog2() as usize, |by| {
-            after += warp::shuffle_xor(after, 1 << by);
-            sticks += warp::shuffle_xor(sticks, 1 << by);
-        });
-        Counts { own, after, all, sticks }
+        [after, all]
     }
 
-    /// Returns ν of the posterior of the component's precision.
+    /// Returns ν of the posterior of the component's precision, of which Σ r is `own`.
     #[inline(always)]
-    fn nu(&self, counts: &Counts) -> f64 {
-        self.a.degrees_of_freedom + if self.a.kind == kind::TIED { counts.all } else { counts.own }
+    fn nu(&self, own: f64) -> f64 {
+        self.a.degrees_of_freedom + if self.a.kind == kind::TIED { self.a.total_weight } else { own }
     }
 
     /// The parts that depend on the counts alone, and the divergences before.
     #[inline(always)]
     pub(crate) unsafe fn more(&self, counts: &Counts) -> More {
         let (a, mut out) = (self.a, More::NOTHING);
-        self.gammas(counts, &mut out);
+        // SAFETY: as the caller's.
+        unsafe { self.gammas(counts, &mut out) };
         if (ONE..ONE + 3).contains(&thread::thread_idx_x()) {
-            self.logarithms(counts, &mut out);
+            self.logarithms(counts.own, &mut out);
         }
         if self.k == 0 && a.iteration > 0 {
             let from = ((a.iteration - 1) % 2) as u64 * a.k as u64;
@@ -245,14 +248,23 @@ impl Component<'_> {
     /// that the functions occur once in the code. The first go to the block's upper half: with few columns its warps have
     /// no entries of the matrix, and wait for the others.
     #[inline(always)]
-    fn gammas(&self, counts: &Counts, out: &mut More) {
-        let (a, d, alpha) = (self.a, self.a.d as f64, self.a.concentration);
-        let Counts { own: count, after, all, sticks } = *counts;
-        let nu = self.nu(counts);
+    unsafe fn gammas(&self, counts: &Counts, out: &mut More) {
+        let (a, d, alpha, count) = (self.a, self.a.d as f64, self.a.concentration, counts.own);
+        let (is_process, nu) = (a.process != 0, self.nu(count));
         let of_precision = if has_matrix(a.kind) { a.d } else { 1 };
-        let of_weight = if a.process != 0 { 4 } else { 2 };
-        let (tasks, all_threads) = (of_precision + of_weight, device::unknown(OWN_THREADS));
+        let tasks = of_precision + if is_process { 4 } else { 2 };
         let mut task = (thread::thread_idx_x() + OWN_THREADS / 2) % OWN_THREADS;
+        let of_warp = task - warp::lane_id();
+        let (mut after, mut all) = (0.0, a.total_weight);
+        if is_process && of_warp < tasks {
+            let mut sticks = 0.0;
+            // SAFETY: all lanes of the warp are here.
+            [after, all] = unsafe { self.sums_from_last(counts, &mut sticks) };
+            if of_warp == 0 {
+                out.constant -= sticks;
+            }
+        }
+        let step = device::unknown(OWN_THREADS);
         while task < tasks {
             // The argument; the factor of ψ in the constant; then those of ln Γ and ψ in the divergence.
             let (x, by_constant, by_ln, by_slope) = if task < of_precision {
@@ -262,10 +274,10 @@ impl Component<'_> {
                     _ => (0.5 * (nu - task as f64), 1.0),
                 };
                 let of_ln = if a.kind == kind::SPHERICAL { 1.0 } else { times };
-                let counts = if self.has_precision() { 1.0 } else { 0.0 };
-                (x, 0.5 * times, -of_ln * counts, 0.5 * (nu - a.degrees_of_freedom) * times * counts)
+                let once = if self.has_precision() { 1.0 } else { 0.0 };
+                (x, 0.5 * times, -of_ln * once, 0.5 * (nu - a.degrees_of_freedom) * times * once)
             } else {
-                match (a.process != 0, task - of_precision) {
+                match (is_process, task - of_precision) {
                     (false, 0) => (alpha + count, 1.0, -1.0, count),
                     (false, _) => {
                         let once = if self.k == 0 { 1.0 } else { 0.0 };
@@ -274,25 +286,22 @@ impl Component<'_> {
                     (true, 0) => (1.0 + count, 1.0, -1.0, count),
                     (true, 1) => (alpha + after, 0.0, -1.0, after),
                     (true, 2) => (1.0 + count + alpha + after, 0.0, 1.0, -(count + after)),
-                    (true, _) => {
-                        out.constant -= sticks;
-                        (alpha + all, -1.0, 0.0, 0.0)
-                    }
+                    (true, _) => (alpha + all, -1.0, 0.0, 0.0),
                 }
             };
             let (ln_gamma, slope) = ln_gamma_and_digamma(x);
             out.constant += by_constant * slope;
             out.divergence += by_ln * ln_gamma + by_slope * slope;
-            task += all_threads;
+            task += step;
         }
     }
 
     /// Adds the terms with logarithms of β and ν: three threads have one each, so that the function occurs once in the
     /// code.
     #[inline(always)]
-    fn logarithms(&self, counts: &Counts, out: &mut More) {
-        let (a, d, nu) = (self.a, self.a.d as f64, self.nu(counts));
-        let of_mean = reciprocal(a.mean_precision + counts.own);
+    fn logarithms(&self, count: f64, out: &mut More) {
+        let (a, d, nu) = (self.a, self.a.d as f64, self.nu(count));
+        let of_mean = reciprocal(a.mean_precision + count);
         let ratio = a.mean_precision * of_mean;
         let spherical = a.kind == kind::SPHERICAL;
         let nth = thread::thread_idx_x() - ONE;

@@ -1,7 +1,6 @@
 //! The posterior of a component from the sums of a pass.
 
 use crate::device::{self, Shared, thread};
-use crate::em::m_step::bayes::Counts;
 use crate::em::m_step::{Component, has_matrix, kind, share, share_triangle, sums};
 use crate::layout::packed_index;
 use crate::math::reciprocal;
@@ -28,18 +27,18 @@ struct Factors {
 
 impl Component<'_> {
     #[inline(always)]
-    fn factors(&self, counts: &Counts) -> Factors {
-        let (a, count) = (self.a, counts.own);
+    fn factors(&self, count: f64) -> Factors {
+        let a = self.a;
         let (beta, has_rows) = (a.mean_precision, count > NO_ROWS);
         let rows = if has_rows { reciprocal(count) } else { 0.0 };
-        let weight = if a.kind == kind::TIED { counts.all } else { count };
+        let weight = if a.kind == kind::TIED { a.total_weight } else { count };
         Factors {
             count,
             rows,
             mean: reciprocal(beta + count),
             apart: beta * (beta + count) * rows,
             regular: weight * a.reg_covar,
-            scale: reciprocal(self.nu(counts)),
+            scale: reciprocal(self.nu(count)),
         }
     }
     /// Writes the posterior mean, from Σ r x of column `j`. Returns the mean of the rows, or m if there are none, and the
@@ -75,12 +74,12 @@ impl Component<'_> {
         v
     }
 
-    /// Runs the M-step after [`send`](Self::send). Returns the number of moments of this thread that lost too much
+    /// Runs the M-step of a component of Σ r = `count` after [`send`](Self::send). Returns the number of moments of this thread that lost too much
     /// precision.
     #[inline(always)]
-    pub(crate) unsafe fn update_posterior(&self, counts: &Counts) -> f64 {
+    pub(crate) unsafe fn update_posterior(&self, count: f64) -> f64 {
         let (a, w, d, at) = (self.a, self.w, self.a.d, self.covariance_at());
-        let (of, mut lost) = (self.factors(counts), 0.0);
+        let (of, mut lost) = (self.factors(count), 0.0);
         // SAFETY: `j ≤ i < d`, so positions are within the sums, the prior and the arrays; each entry is written by one
         // thread.
         unsafe {
@@ -139,10 +138,10 @@ impl Component<'_> {
 
     /// As [`update_posterior`](Self::update_posterior), for a matrix in device memory and without prefetched sums.
     #[inline(always)]
-    pub(crate) unsafe fn update_posterior_wide(&self, counts: &Counts) -> f64 {
+    pub(crate) unsafe fn update_posterior_wide(&self, count: f64) -> f64 {
         let (a, w, p) = (self.a, self.w, self.place);
         let full = a.kind == kind::FULL;
-        let (of, mut lost) = (self.factors(counts), 0.0);
+        let (of, mut lost) = (self.factors(count), 0.0);
         // SAFETY: `j ≤ i < d`, so positions are within the sums, the prior and the arrays; each entry is written by one
         // thread.
         unsafe {
