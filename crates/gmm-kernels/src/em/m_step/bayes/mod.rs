@@ -44,16 +44,19 @@ pub(super) const fn brings_scale(kind: u32, d: u32) -> bool {
     kind == kind::FULL && d <= HELD
 }
 
-/// Σ r of the component, and of the component whose number is the lane's, where there is one: read long before they are
-/// used.
+/// What is read long before it is used, so that nothing waits for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts {
+    /// Σ r of the component.
     pub(crate) own: f64,
+    /// That of the component whose number is the lane's, where there is one.
     of_lane: f64,
+    /// In the first block, this thread's part of the divergences before this M-step.
+    before: f64,
 }
 
 impl Counts {
-    pub(crate) const NONE: Self = Self { own: 0.0, of_lane: 0.0 };
+    pub(crate) const NONE: Self = Self { own: 0.0, of_lane: 0.0, before: 0.0 };
 }
 
 /// What a posterior adds to a component's results: this thread's part of the sums, then the sums.
@@ -174,9 +177,16 @@ impl Component<'_> {
 
     #[inline(always)]
     pub(crate) unsafe fn counts(&self) -> Counts {
-        let lane = warp::lane_id();
+        let (a, lane) = (self.a, warp::lane_id());
         // SAFETY: both are below `k`.
-        unsafe { Counts { own: self.count(self.k), of_lane: if lane < self.a.k { self.count(lane) } else { 0.0 } } }
+        let (own, of_lane) = unsafe { (self.count(self.k), if lane < a.k { self.count(lane) } else { 0.0 }) };
+        let mut before = 0.0;
+        if self.k == 0 && a.iteration > 0 {
+            let from = ((a.iteration - 1) % 2) as u64 * a.k as u64;
+            // SAFETY: `c < k`, and the buffer holds the numbers of two iterations.
+            share(a.k, |c| before += unsafe { device::load(a.divergences.cast_const(), from + c as u64) });
+        }
+        Counts { own, of_lane, before }
     }
 
     /// For a Dirichlet process: Σ r of the components after this one, and of all; adds 1/(α + Sᵢ) of the lane's components
@@ -224,16 +234,11 @@ impl Component<'_> {
     /// The parts that depend on the counts alone, and the divergences before.
     #[inline(always)]
     pub(crate) unsafe fn more(&self, counts: &Counts) -> More {
-        let (a, mut out) = (self.a, More::NOTHING);
+        let mut out = More { before: counts.before, ..More::NOTHING };
         // SAFETY: as the caller's.
         unsafe { self.gammas(counts, &mut out) };
         if (ONE..ONE + 3).contains(&thread::thread_idx_x()) {
             self.logarithms(counts.own, &mut out);
-        }
-        if self.k == 0 && a.iteration > 0 {
-            let from = ((a.iteration - 1) % 2) as u64 * a.k as u64;
-            // SAFETY: `c < k`, and the buffer holds the numbers of two iterations.
-            share(a.k, |c| out.before += unsafe { device::load(a.divergences.cast_const(), from + c as u64) });
         }
         out
     }

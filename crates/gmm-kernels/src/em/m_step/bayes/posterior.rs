@@ -132,7 +132,10 @@ impl Component<'_> {
                 });
             }
         }
-        thread::sync_threads();
+        // Without a matrix, each thread goes on with its own columns.
+        if has_matrix(a.kind) {
+            thread::sync_threads();
+        }
         lost
     }
 
