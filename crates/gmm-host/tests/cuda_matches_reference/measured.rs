@@ -66,7 +66,7 @@ fn compare(bench: &Bench, tally: &mut Tally, data: &Dataset, mixture: &Mixture, 
     tally.cases += 1;
     let (n, d) = data.rows().dim();
     let slow: &dyn Engine = if n <= 1000 { &ReferenceEngine } else { &bench.cpu };
-    let load = |engine: &dyn Engine| engine.load(data, Precision::F32, &vec![0.0; d]);
+    let load = |engine: &dyn Engine| engine.load(data, Precision::F64, &vec![0.0; d]);
     let (mut got, mut want) = match (load(&bench.gpu), load(slow)) {
         (Ok(got), Ok(want)) => (got, want),
         (got, want) => {
@@ -74,7 +74,7 @@ fn compare(bench: &Bench, tally: &mut Tally, data: &Dataset, mixture: &Mixture, 
             return tally.failures.push(format!("{what}: {:?} {:?}", error(got), error(want)));
         }
     };
-    // All is in f64; the condition of the covariances is below 1e3.
+    // The condition of the covariances is below 1e3.
     let tolerance = 1e-11;
     match (got.pass(mixture), want.pass(mixture)) {
         (Ok(got), Ok(want)) => tally.statistics(&got, &want, tolerance, what),
