@@ -34,7 +34,7 @@ pub(super) const fn brings_scatter(kind: u32, d: u32) -> bool {
 }
 
 /// Bytes of shared memory: scratch for sums; for full and tied covariances, two columns of a matrix; for tied ones,
-/// some components' means and weights; [vectors]; the packed matrix; and the scatter matrix if it is prefetched.
+/// some components' means and weights; four or five vectors; the packed matrix; and the scatter matrix if it is prefetched.
 pub const fn shared_len(kind: u32, d: u32) -> u64 {
     let (columns, matrix) = if has_matrix(kind) { (2 * padded(d) as u64, packed_len(d)) } else { (0, 0) };
     let means = if kind == kind::TIED { together(d) as u64 * pooled_stride(d) as u64 } else { 0 };
