@@ -93,8 +93,8 @@ fn held<T: DeviceCopy + Pod + Send + Sync>(gpu: &Gpu, queue: &Queue, numbers: &[
     Ok(slot)
 }
 
-/// Splits rows with these patterns into groups of at most a warp's rows and of a few patterns each. Returns where each begins, and the
-/// number of rows.
+/// Splits rows with these patterns into groups of at most a warp's rows and of a few patterns each. Returns where each
+/// begins, and the number of rows.
 fn groups_of_warps(patterns: &[u32]) -> Vec<u64> {
     let (mut starts, mut met) = (Vec::new(), 0);
     for (place, pattern) in patterns.iter().enumerate() {
