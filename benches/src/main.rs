@@ -2,10 +2,12 @@
 //! General parts are in the library `gmm-bench`; this crate contains the comparisons with other programs, the GPU
 //! workloads and the growth sweeps.
 
+mod adapt;
 mod ceiling;
 mod contest;
 mod cpu;
 mod definition;
+mod dirichlet;
 mod end_to_end;
 mod gpu;
 mod large_k;
@@ -50,6 +52,10 @@ enum Command {
     Noisy(noisy::Arguments),
     /// Time iterations of variational Bayes beside those of EM.
     Variational(variational::Arguments),
+    /// Time the adaptation of a background model to many utterances.
+    Adapt(adapt::Arguments),
+    /// Time sweeps of the sampler of Dirichlet process mixtures.
+    DirichletProcess(dirichlet::Arguments),
     /// Time truncated EM beside EM over all components, and compare the likelihoods that they reach.
     Truncated(truncated::Arguments),
     /// Time reads and fits of files as whole processes, with other programs, and calls from Python.
@@ -78,6 +84,8 @@ fn main() -> Result<()> {
         Command::Missing(arguments) => missing::run(&arguments),
         Command::Noisy(arguments) => noisy::run(&arguments),
         Command::Variational(arguments) => variational::run(&arguments),
+        Command::Adapt(arguments) => adapt::run(&arguments),
+        Command::DirichletProcess(arguments) => dirichlet::run(&arguments),
         Command::Truncated(arguments) => truncated::run(&arguments),
         Command::Scale(arguments) => scale::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),

@@ -95,6 +95,10 @@ fn concentration(text: &str) -> Result<Concentration, String> {
     Ok(Concentration::Gamma { shape: number(shape)?, rate: number(rate)? })
 }
 
+/// Sweeps for which `--device auto` chooses: always as many, so that a resumed run with more draws keeps its engine. Each takes
+/// one pass of the engine; most of its time goes into other work, which is on the CPU.
+const SWEEPS: f64 = 1_000.0;
+
 pub(super) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     if args.weights.is_some() {
         let why = "--weights: with --prior-on-k dp a row belongs to one cluster, whatever its weight: leave it out, or repeat \
@@ -123,9 +127,8 @@ pub(super) fn run(args: &McmcArgs, console: &Console) -> anyhow::Result<()> {
     options.validate()?;
     let bytes = args.resume.then(|| kept.read_bytes()).transpose()?;
     let sweeps = (args.chains * (args.warmup + args.draws * args.thin)) as u64;
-    // The number of clusters is not known; about ten are usual. Always as many, so that a resumed run with more draws keeps
-    // its engine.
-    let work = Work::passes(data.rows().dim(), data.rows().precision(), args.covariance, 10, super::EVALUATIONS);
+    // The number of clusters is not known; about ten are usual.
+    let work = Work::passes(data.rows().dim(), data.rows().precision(), args.covariance, 10, SWEEPS);
     let opened = opening::open(&args.engine, args.input.source().memory(), &work, console)?;
     let precision = args.engine.precision().unwrap_or(Precision::F64);
     let basis = Basis::new(opened.engine.as_ref(), &data, precision)?;

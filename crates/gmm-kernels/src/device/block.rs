@@ -22,12 +22,7 @@ pub fn block_sums<const M: usize>(values: [f64; M], scratch: Shared<f64>) -> [f6
 /// [`block_sums`] for a block of `warps` warps.
 #[inline(always)]
 pub fn block_sums_of<const M: usize>(values: [f64; M], scratch: Shared<f64>, warps: u32) -> [f64; M] {
-    let mut sums = values;
-    let mut step = WARP / 2;
-    while step > 0 {
-        each(M, |i| sums[i] += warp::shuffle_xor(sums[i], step));
-        step /= 2;
-    }
+    let sums = warp_sums(values);
     thread::sync_threads();
     if warp::lane_id() == 0 {
         each(M, |i| scratch.store(thread::thread_idx_x() / WARP * M as u32 + i as u32, sums[i]));
@@ -37,6 +32,18 @@ pub fn block_sums_of<const M: usize>(values: [f64; M], scratch: Shared<f64>, war
     each(warps as usize, |w| each(M, |i| total[i] += scratch.load((w * M + i) as u32)));
     thread::sync_threads();
     total
+}
+
+/// Returns the sums over the warp's lanes to every lane.
+#[inline(always)]
+pub fn warp_sums<const M: usize>(values: [f64; M]) -> [f64; M] {
+    let mut sums = values;
+    let mut step = WARP / 2;
+    while step > 0 {
+        each(M, |i| sums[i] += warp::shuffle_xor(sums[i], step));
+        step /= 2;
+    }
+    sums
 }
 
 /// Returns the largest `value` of the block's threads to every thread; no `value` may be negative.

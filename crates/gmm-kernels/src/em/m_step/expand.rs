@@ -33,18 +33,19 @@ pub(crate) struct Expanded {
 impl Component<'_> {
     /// Writes the coefficients of the densities and returns whether they can be used. `weight` is the component's
     /// weight, and `lost` the number of moments of this thread that lost too much precision. With a prior the constants are
-    /// those of `counts`; also returns the divergences before.
+    /// those of `counts`.
     #[inline(always)]
     pub(crate) unsafe fn expand<const WIDE: bool, const BAYES: bool>(
         &self,
         weight: f64,
         lost: f64,
         counts: &Counts,
-    ) -> (bool, f64) {
+    ) -> bool {
         let (a, w) = (self.a, self.w);
         let one = thread::thread_idx_x() == ONE;
         // Computed before the barriers, since it depends on nothing computed there.
-        let log_weight = if one { ln_f64(weight) - 0.5 * a.d as f64 * LN_2PI } else { 0.0 };
+        let of_weight = if BAYES || !one { 0.0 } else { ln_f64(weight) };
+        let log_weight = of_weight - 0.5 * a.d as f64 * LN_2PI;
         // Upper bound of the distance from the shift to the component's rows.
         share(a.d, |j| {
             let v = w.variance.load(j);
@@ -60,30 +61,30 @@ impl Component<'_> {
                 false => self.expand_variances::<BAYES>(lost),
             }
         };
-        let ([ln_det, square, terms, log_share, bad], more) = if BAYES {
+        let (of_block, more, half_trace) = if BAYES {
             // SAFETY: as above.
-            let More { constant, divergence, before } = unsafe { self.more(counts) };
-            let [a, b, c, d, e, constant, divergence, before] =
-                sums([ln_det, square, terms, log_share, bad, constant, divergence + half_trace, before], w.sum);
-            ([a, b, c, d, e], More { constant, divergence, before })
+            let more = unsafe { self.more(counts) };
+            let [a, b, c, d, e, half_trace] = sums([ln_det, square, terms, log_share, bad, half_trace], w.sum);
+            ([a, b, c, d, e], more, half_trace)
         } else {
-            (sums([ln_det, square, terms, log_share, bad], w.sum), More::NOTHING)
+            (sums([ln_det, square, terms, log_share, bad], w.sum), More::NOTHING, 0.0)
         };
+        let [ln_det, square, terms, log_share, bad] = of_block;
         self.carry(log_share);
         if one {
             let half_ln_det = 0.5 * ln_det;
             let log_scale = log_weight - half_ln_det;
             let at_shift = if a.roots.is_null() { 0.5 * square } else { 0.0 };
-            let constant = log_scale - at_shift;
-            // SAFETY: `k < a.k`.
-            unsafe {
-                device::store(a.constants, self.k as u64, if BAYES { constant + more.constant } else { constant })
-            };
+            let mut constant = log_scale - at_shift;
             if BAYES {
-                self.put_divergence(&more, half_ln_det);
+                let more = self.gather_more(more);
+                constant += more.constant;
+                self.put_divergence(more.divergence + half_trace, half_ln_det);
             }
+            // SAFETY: `k < a.k`.
+            unsafe { device::store(a.constants, self.k as u64, constant) };
         }
-        (bad == 0.0 && terms <= a.most_terms, more.before)
+        bad == 0.0 && terms <= a.most_terms
     }
 
     #[inline(always)]

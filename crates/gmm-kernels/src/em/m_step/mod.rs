@@ -22,7 +22,7 @@ use crate::em::m_step::work::{HELD, SUMS, Work};
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::em::m_step::work::{shared_bytes, wide_shared_bytes};
 
-use crate::device::{self, Shared, WARP, block_sums_of, thread};
+use crate::device::{self, Shared, WARP, block_sums_of, thread, warp_sums};
 use crate::em::layout::FeatureLayout;
 use crate::em::state::{TROUBLE, stopped};
 use crate::layout::{Kind, packed_index, packed_len};
@@ -261,8 +261,10 @@ pub unsafe fn body<const WIDE: bool, const BAYES: bool>(a: Update) {
                 one.send_prior();
             }
         }
-        let books = k == 0 && a.iteration > 0 && thread::thread_idx_x() == BOOKS;
+        let of_books = k == 0 && a.iteration > 0 && thread::thread_idx_x() / WARP == BOOKS / WARP;
+        let books = of_books && thread::thread_idx_x() == BOOKS;
         let seen = if books { one.look() } else { Progress::NOTHING };
+        let before = if BAYES && of_books { one.divergences_before() } else { 0.0 };
         // Read while the copies are in flight.
         let stop = stopped(a.state.cast_const(), a.iteration);
         if stop {
@@ -275,10 +277,11 @@ pub unsafe fn body<const WIDE: bool, const BAYES: bool>(a: Update) {
             }
             return;
         }
-        let (well, before) = if BAYES { one.posterior::<WIDE>() } else { one.mixture::<WIDE>() };
+        let well = if BAYES { one.posterior::<WIDE>() } else { one.mixture::<WIDE>() };
         if thread::thread_idx_x() == ONE && !well {
             device::store(a.state, TROUBLE, a.iteration.max(1));
         }
+        let before = if BAYES && of_books { warp_sums([before])[0] } else { 0.0 };
         if books {
             one.book(if BAYES { seen.less(before + a.divergence_constant) } else { seen });
         }
@@ -294,9 +297,9 @@ struct Component<'a> {
 }
 
 impl Component<'_> {
-    /// The component of a mixture, and its coefficients. Returns whether they can be used, and 0.
+    /// The component of a mixture, and its coefficients. Returns whether they can be used.
     #[inline(always)]
-    unsafe fn mixture<const WIDE: bool>(&self) -> (bool, f64) {
+    unsafe fn mixture<const WIDE: bool>(&self) -> bool {
         // SAFETY: as `body`.
         unsafe {
             let before = || device::load(self.a.weights.cast_const(), self.k as u64);
@@ -310,9 +313,9 @@ impl Component<'_> {
         }
     }
 
-    /// The same with a prior. Also returns the divergences before, in the first block.
+    /// The same with a prior.
     #[inline(always)]
-    unsafe fn posterior<const WIDE: bool>(&self) -> (bool, f64) {
+    unsafe fn posterior<const WIDE: bool>(&self) -> bool {
         // SAFETY: as `body`.
         unsafe {
             let counts = self.counts();
@@ -328,7 +331,7 @@ impl Component<'_> {
             if !WIDE && self.a.iteration == 0 {
                 self.recall_prior();
             }
-            self.expand::<WIDE, true>(1.0, lost, &counts)
+            self.expand::<WIDE, true>(0.0, lost, &counts)
         }
     }
 

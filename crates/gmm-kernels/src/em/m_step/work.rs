@@ -4,8 +4,14 @@ use crate::device::{Shared, WARP};
 use crate::em::m_step::{OWN_THREADS, Update, bayes, has_matrix, kind};
 use crate::layout::packed_len;
 
-/// Length of the scratch for sums over threads, at most eight sums at once.
-pub(super) const SUMS: u32 = 8 * OWN_THREADS / WARP;
+/// Sums over threads at once, at most.
+const AT_ONCE: u32 = 6;
+
+/// Length of the scratch for sums over threads, and of two sums of each warp over its lanes.
+pub(super) const SUMS: u32 = (AT_ONCE + 2) * OWN_THREADS / WARP;
+
+/// Bytes before those.
+pub(super) const BEFORE_WARPS: u32 = 8 * AT_ONCE * OWN_THREADS / WARP;
 
 /// Maximum columns of a matrix that a block keeps in registers while it is inverted.
 pub(super) const HELD: u32 = 32;
@@ -62,6 +68,8 @@ pub(super) fn wide_shared_bytes(a: &Update) -> u64 {
 #[derive(Clone, Copy)]
 pub(super) struct Work {
     pub(super) sum: Shared<f64>,
+    /// Two sums of each warp over its lanes.
+    pub(super) of_warps: Shared<f64>,
     /// The component's mean.
     pub(super) mean: Shared<f64>,
     /// Its variances, including regularisation.
@@ -92,6 +100,7 @@ impl Work {
         let vector = |i: u32| Shared::at(8 * (from + i * d));
         Self {
             sum: Shared::at(0),
+            of_warps: Shared::at(BEFORE_WARPS),
             column: [Shared::at(8 * SUMS), Shared::at(8 * (SUMS + column))],
             mean: vector(0),
             variance: vector(1),

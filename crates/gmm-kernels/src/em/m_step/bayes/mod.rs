@@ -23,7 +23,7 @@
 mod posterior;
 
 use crate::Real;
-use crate::device::{self, WARP, thread, warp};
+use crate::device::{self, WARP, thread, warp, warp_sums};
 use crate::each::each;
 use crate::em::m_step::work::HELD;
 use crate::em::m_step::{Component, ONE, OWN_THREADS, has_matrix, kind, share, share_triangle};
@@ -51,15 +51,13 @@ pub(crate) struct Counts {
     pub(crate) own: f64,
     /// That of the component whose number is the lane's, where there is one.
     of_lane: f64,
-    /// In the first block, this thread's part of the divergences before this M-step.
-    before: f64,
 }
 
 impl Counts {
-    pub(crate) const NONE: Self = Self { own: 0.0, of_lane: 0.0, before: 0.0 };
+    pub(crate) const NONE: Self = Self { own: 0.0, of_lane: 0.0 };
 }
 
-/// What a posterior adds to a component's results: this thread's part of the sums, then the sums.
+/// What a posterior adds to a component's results, in parts that have one number for each thread, warp or block.
 #[derive(Clone, Copy)]
 pub(crate) struct More {
     /// Of the log density's constant.
@@ -67,12 +65,10 @@ pub(crate) struct More {
     /// Of the divergence from the prior, without [`divergence_constant`](super::Update::divergence_constant) and, for a
     /// tied covariance, without what is in [`carry`](super::Update::carry).
     pub(crate) divergence: f64,
-    /// In the first block, of all components' divergences before this M-step.
-    pub(crate) before: f64,
 }
 
 impl More {
-    pub(crate) const NOTHING: Self = Self { constant: 0.0, divergence: 0.0, before: 0.0 };
+    pub(crate) const NOTHING: Self = Self { constant: 0.0, divergence: 0.0 };
 }
 
 impl Component<'_> {
@@ -180,13 +176,20 @@ impl Component<'_> {
         let (a, lane) = (self.a, warp::lane_id());
         // SAFETY: both are below `k`.
         let (own, of_lane) = unsafe { (self.count(self.k), if lane < a.k { self.count(lane) } else { 0.0 }) };
-        let mut before = 0.0;
-        if self.k == 0 && a.iteration > 0 {
-            let from = ((a.iteration - 1) % 2) as u64 * a.k as u64;
+        Counts { own, of_lane }
+    }
+
+    /// This lane's part of all components' divergences before this M-step.
+    #[inline(always)]
+    pub(crate) unsafe fn divergences_before(&self) -> f64 {
+        let (a, mut c, mut before) = (self.a, warp::lane_id(), 0.0);
+        let from = ((a.iteration - 1) % 2) as u64 * a.k as u64;
+        while c < a.k {
             // SAFETY: `c < k`, and the buffer holds the numbers of two iterations.
-            share(a.k, |c| before += unsafe { device::load(a.divergences.cast_const(), from + c as u64) });
+            before += unsafe { device::load(a.divergences.cast_const(), from + c as u64) };
+            c += WARP;
         }
-        Counts { own, of_lane, before }
+        before
     }
 
     /// For a Dirichlet process: Σ r of the components after this one, and of all; adds 1/(α + Sᵢ) of the lane's components
@@ -231,16 +234,54 @@ impl Component<'_> {
         self.a.degrees_of_freedom + if self.a.kind == kind::TIED { self.a.total_weight } else { own }
     }
 
-    /// The parts that depend on the counts alone, and the divergences before.
+    /// Starts the parts that depend on the counts alone: they are in `of_warps` after the next barrier, but for those that
+    /// thread [`ONE`] gets here.
     #[inline(always)]
     pub(crate) unsafe fn more(&self, counts: &Counts) -> More {
-        let mut out = More { before: counts.before, ..More::NOTHING };
-        // SAFETY: as the caller's.
-        unsafe { self.gammas(counts, &mut out) };
-        if (ONE..ONE + 3).contains(&thread::thread_idx_x()) {
-            self.logarithms(counts.own, &mut out);
+        let nth = self.nth_task();
+        let of_warp = nth / WARP;
+        if of_warp < self.warps_with_tasks() {
+            // SAFETY: as the caller's.
+            let More { constant, divergence } = unsafe { self.gammas(counts, nth) };
+            let [constant, divergence] = warp_sums([constant, divergence]);
+            if warp::lane_id() == 0 {
+                self.w.of_warps.store2(2 * of_warp, [constant, divergence]);
+            }
+        }
+        if thread::thread_idx_x() / WARP == ONE / WARP { self.logarithms(counts.own) } else { More::NOTHING }
+    }
+
+    /// All of a component: `own` is what [`more`](Self::more) returned to [`ONE`].
+    #[inline(always)]
+    pub(crate) fn gather_more(&self, own: More) -> More {
+        let (mut out, mut of_warp) = (own, 0);
+        while of_warp < self.warps_with_tasks() {
+            let [constant, divergence] = self.w.of_warps.load2(2 * of_warp);
+            out.constant += constant;
+            out.divergence += divergence;
+            of_warp += 1;
         }
         out
+    }
+
+    /// Number of arguments of ln Γ and ψ: those of the precision, and those of the weight.
+    #[inline(always)]
+    fn tasks(&self) -> [u32; 2] {
+        [if has_matrix(self.a.kind) { self.a.d } else { 1 }, if self.a.process != 0 { 4 } else { 2 }]
+    }
+
+    #[inline(always)]
+    fn warps_with_tasks(&self) -> u32 {
+        let [of_precision, of_weight] = self.tasks();
+        let warps = (of_precision + of_weight).div_ceil(WARP);
+        if warps < OWN_THREADS / WARP { warps } else { OWN_THREADS / WARP }
+    }
+
+    /// The first argument of this thread. The first of all go to the block's upper half: with few columns its warps have no
+    /// entries of the matrix, and wait for the others.
+    #[inline(always)]
+    fn nth_task(&self) -> u32 {
+        (thread::thread_idx_x() + OWN_THREADS / 2) % OWN_THREADS
     }
 
     /// Whether the divergence of the component's precision counts: that of a tied covariance does once.
@@ -249,23 +290,21 @@ impl Component<'_> {
         self.a.kind != kind::TIED || self.k == 0
     }
 
-    /// Adds the values of ln Γ and ψ. Arguments are numbered, first those of the precision, then those of the weight, so
-    /// that the functions occur once in the code. The first go to the block's upper half: with few columns its warps have
-    /// no entries of the matrix, and wait for the others.
+    /// This thread's part of the values of ln Γ and ψ, from argument `task` on. Arguments are numbered, so that the functions
+    /// occur once in the code. All lanes of a warp take part.
     #[inline(always)]
-    unsafe fn gammas(&self, counts: &Counts, out: &mut More) {
+    unsafe fn gammas(&self, counts: &Counts, mut task: u32) -> More {
         let (a, d, alpha, count) = (self.a, self.a.d as f64, self.a.concentration, counts.own);
         let (is_process, nu) = (a.process != 0, self.nu(count));
-        let of_precision = if has_matrix(a.kind) { a.d } else { 1 };
-        let tasks = of_precision + if is_process { 4 } else { 2 };
-        let mut task = (thread::thread_idx_x() + OWN_THREADS / 2) % OWN_THREADS;
-        let of_warp = task - warp::lane_id();
+        let [of_precision, of_weight] = self.tasks();
+        let tasks = of_precision + of_weight;
+        let mut out = More::NOTHING;
         let (mut after, mut all) = (0.0, a.total_weight);
-        if is_process && of_warp < tasks {
+        if is_process {
             let mut sticks = 0.0;
             // SAFETY: all lanes of the warp are here.
             [after, all] = unsafe { self.sums_from_last(counts, &mut sticks) };
-            if of_warp == 0 {
+            if task < WARP {
                 out.constant -= sticks;
             }
         }
@@ -299,33 +338,28 @@ impl Component<'_> {
             out.divergence += by_ln * ln_gamma + by_slope * slope;
             task += step;
         }
+        out
     }
 
-    /// Adds the terms with logarithms of β and ν: three threads have one each, so that the function occurs once in the
-    /// code.
+    /// The terms with logarithms of β and ν, in the first lane of a warp whose lanes are all here: three lanes have one
+    /// logarithm each, so that the function occurs once in the code.
     #[inline(always)]
-    fn logarithms(&self, count: f64, out: &mut More) {
+    fn logarithms(&self, count: f64) -> More {
         let (a, d, nu) = (self.a, self.a.d as f64, self.nu(count));
         let of_mean = reciprocal(a.mean_precision + count);
         let ratio = a.mean_precision * of_mean;
-        let spherical = a.kind == kind::SPHERICAL;
-        let nth = thread::thread_idx_x() - ONE;
-        let ln = ln_f64(match nth {
+        let ln = ln_f64(match warp::lane_id() {
             0 => nu,
             1 => ratio,
             _ => 0.5 * d,
         });
-        match nth {
-            0 => {
-                let halved = if spherical { 0.0 } else { core::f64::consts::LN_2 };
-                out.constant -= 0.5 * d * (ln - halved + of_mean);
-                if self.has_precision() {
-                    out.divergence += 0.5 * d * (a.degrees_of_freedom * ln - nu);
-                }
-            }
-            1 => out.divergence += 0.5 * d * (ratio - 1.0 - ln),
-            _ if spherical => out.constant -= 0.5 * d * ln,
-            _ => {}
+        let [ln_ratio, ln_half_d] = [Real::shuffle_idx(ln, 1), Real::shuffle_idx(ln, 2)];
+        // Minus the sum of `d` logarithms of ν/2, or of d ν/2.
+        let halved = if a.kind == kind::SPHERICAL { ln_half_d } else { -core::f64::consts::LN_2 };
+        let of_precision = if self.has_precision() { a.degrees_of_freedom * ln - nu } else { 0.0 };
+        More {
+            constant: -0.5 * d * (ln + halved + of_mean),
+            divergence: 0.5 * d * (of_precision + ratio - 1.0 - ln_ratio),
         }
     }
 
@@ -348,13 +382,14 @@ impl Component<'_> {
         0.5 * self.a.mean_precision * product * (self.w.mean.load(j) - 2.0 * m)
     }
 
-    /// Stores the component's part of the divergence. Called by one thread.
+    /// Stores the component's part of the divergence, to which only the covariance's determinant is added. Called by one
+    /// thread.
     #[inline(always)]
-    pub(crate) fn put_divergence(&self, more: &More, half_ln_det: f64) {
+    pub(crate) fn put_divergence(&self, divergence: f64, half_ln_det: f64) {
         let a = self.a;
         let of_precision = if self.has_precision() { a.degrees_of_freedom * half_ln_det } else { 0.0 };
         let at = (a.iteration % 2) as u64 * a.k as u64 + self.k as u64;
         // SAFETY: `self.k < a.k`, and the buffer holds the numbers of two iterations.
-        unsafe { device::store(a.divergences, at, more.divergence + of_precision) };
+        unsafe { device::store(a.divergences, at, divergence + of_precision) };
     }
 }

@@ -6,7 +6,7 @@ mod panel;
 use crate::device::{self, Shared, WARP, thread, warp};
 use crate::each::each;
 use crate::em::m_step::expand::Expanded;
-use crate::em::m_step::work::{SUMS, Work};
+use crate::em::m_step::work::{BEFORE_WARPS, SUMS, Work};
 use crate::em::m_step::{Component, ONE, OWN_THREADS, kind, share};
 use crate::layout::packed_index;
 use crate::math::reciprocal;
@@ -46,6 +46,7 @@ impl Work {
         let panel = Shared::at(8 * (SUMS + 5 * side(d) + WARP));
         Self {
             sum: Shared::at(0),
+            of_warps: Shared::at(BEFORE_WARPS),
             mean: vector(0),
             variance: vector(1),
             reach: vector(2),

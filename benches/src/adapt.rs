@@ -1,0 +1,99 @@
+//! `adapt`: adaptation of a background model to many utterances in one call.
+//!
+//! The data: a diagonal background of random parameters, and utterances of independent normal rows. Everything follows from
+//! the seed.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use gmm_host::adapt::{Utterances, adapted_means_of_many, utterance_statistics};
+use gmm_host::{CpuEngine, CudaEngine, Engine, ReferenceEngine};
+use gmm_model::{Covariances, Dataset, Draws, Mixture, Precision};
+use ndarray::{Array1, Array2, Array3, s};
+
+use crate::turns::TurnOptions;
+
+/// Utterances, rows of each, columns and components.
+const SIZE: (usize, usize, usize, usize) = (1_000, 1_000, 39, 1_024);
+
+/// Utterances of a quick run.
+const QUICK: usize = 20;
+
+/// Utterances that the reference adapts to too.
+const CHECKED: usize = 3;
+
+const RELEVANCE: f64 = 16.0;
+
+/// Largest error of an adapted mean; deviations are about 1.
+const ALLOWED: [(Precision, f64); 2] = [(Precision::F64, 1e-10), (Precision::F32, 2e-5)];
+
+const COLUMNS: &str = "utterances,n,d,k,precision,what,turn,ms,error";
+
+/// Time the adaptation of a background model to many utterances.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    common: TurnOptions,
+    /// Use a GPU.
+    #[arg(long)]
+    cuda: bool,
+}
+
+/// Measures both precisions, and writes the record.
+///
+/// # Errors
+/// If a file cannot be written, or an answer is wrong.
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let TurnOptions { quick, turns, threads, seed, .. } = &arguments.common;
+    let (engine, command): (Box<dyn Engine>, _) = match arguments.cuda {
+        true => (Box::new(CudaEngine::new(0)?), "adapt --cuda"),
+        false => (Box::new(CpuEngine::new(*threads)?), "adapt"),
+    };
+    let title = "milliseconds to adapt a background model to all utterances";
+    let mut record = arguments.common.record(&*engine, command, title, COLUMNS)?;
+    let (count, n, d, k) = (if *quick { QUICK } else { SIZE.0 }, SIZE.1, SIZE.2, SIZE.3);
+    let draws = &mut Draws::for_purpose("adapt", *seed, 0);
+    let background = background(k, d, draws)?;
+    let x = Array2::from_shape_simple_fn((count * n, d), || 1.2 * draws.normal() as f32);
+    let ranges: Vec<Range<usize>> = (0..count).map(|i| i * n..(i + 1) * n).collect();
+    let mut wrong = 0;
+    for (precision, allowed) in ALLOWED {
+        let data = match precision {
+            Precision::F32 => Dataset::new(x.clone())?,
+            Precision::F64 => Dataset::new(x.mapv(f64::from))?,
+        };
+        let adapted = |engine: &dyn Engine, ranges: &[Range<usize>]| -> Result<Array3<f64>> {
+            Ok(adapted_means_of_many(engine, &background, &Utterances::new(&data, ranges), RELEVANCE)?)
+        };
+        let all = adapted(&*engine, &ranges)?;
+        let want = adapted(&ReferenceEngine, &ranges[..CHECKED])?;
+        let error = (&all.slice(s![..CHECKED, .., ..]) - &want).iter().fold(0.0, |most: f64, v| most.max(v.abs()));
+        wrong += usize::from(error.is_nan() || error > allowed);
+        for turn in 0..*turns {
+            let mut push = |what: &str, ms: f64| -> Result<()> {
+                let line = format!("{count},{n},{d},{k},{precision},{what},{turn},{ms:.1},{error:.1e}");
+                println!("{line}");
+                record.push(&line)
+            };
+            let began = Instant::now();
+            utterance_statistics(&*engine, &background, &Utterances::new(&data, &ranges), &|_, _| Ok(()))?;
+            push("statistics", 1e3 * began.elapsed().as_secs_f64())?;
+            let began = Instant::now();
+            let means = adapted(&*engine, &ranges)?;
+            push("adapted means", 1e3 * began.elapsed().as_secs_f64())?;
+            ensure!(means == all, "the bits of adapted means differ between calls");
+        }
+    }
+    ensure!(wrong == 0, "{wrong} answers were wrong");
+    println!("{}", record.path().display());
+    Ok(())
+}
+
+fn background(k: usize, d: usize, draws: &mut Draws) -> Result<Mixture> {
+    let mut weights = Array1::from_shape_simple_fn(k, || 0.2 + draws.uniform());
+    weights /= weights.sum();
+    let means = Array2::from_shape_simple_fn((k, d), || draws.normal());
+    let variances = Array2::from_shape_simple_fn((k, d), || 0.3 + 0.7 * draws.uniform());
+    Ok(Mixture::new(weights, means, Covariances::Diag(variances))?)
+}
