@@ -46,6 +46,17 @@ pub fn warp_sums<const M: usize>(values: [f64; M]) -> [f64; M] {
     sums
 }
 
+/// As [`warp_sums`] if only the first `lanes` lanes have numbers other than 0: these lanes get the sums.
+#[inline(always)]
+pub fn first_lanes_sums<const M: usize>(values: [f64; M], lanes: u32) -> [f64; M] {
+    let (mut sums, mut step) = (values, 1);
+    while step < lanes {
+        each(M, |i| sums[i] += warp::shuffle_xor(sums[i], step));
+        step *= 2;
+    }
+    sums
+}
+
 /// Returns the largest `value` of the block's threads to every thread; no `value` may be negative.
 ///
 /// `scratch` holds one number per warp. All threads must call this. It starts with a barrier; `scratch` may be reused

@@ -23,7 +23,7 @@ pub mod ring;
 mod shared;
 pub mod warpgroup;
 
-pub use block::{block_max, block_sum, block_sums, block_sums_of, warp_sums};
+pub use block::{block_max, block_sum, block_sums, block_sums_of, first_lanes_sums, warp_sums};
 pub use machine::Pairs;
 pub(crate) use machine::array_parameter;
 pub use machine::{await_previous_grid, count_block, unknown};

@@ -1,8 +1,8 @@
 //! Passes over parts of the rows, such as the utterances of many speakers, each with statistics of its own.
 //!
-//! The rows are loaded once, each part from a tile on. Parts follow one another on a stream without a wait; while one
-//! batch of them runs, the host converts the sums of the batch before. That takes longer than the passes: on an H100, 1000
-//! parts of 1000 × 39 rows with 1024 components take as long on one stream as on several.
+//! The rows are loaded once, each part from a tile on. A part has too few rows for all multiprocessors, so several
+//! [lanes](Lane) run at the same time, each with parts that follow one another on its stream without a wait. While one batch of
+//! parts runs, the host converts the sums of the batch before.
 
 use std::ops::Range;
 
@@ -31,6 +31,10 @@ const PINNED: usize = 128 << 20;
 
 /// Most parts of a batch: some for every thread, and few, since the conversion of the last batch overlaps with no pass.
 const BATCH: usize = 32;
+
+/// Most parts that run at the same time: each has a workspace. On an H200, 1000 parts of 1000 × 39 rows with 1024 components
+/// occupy eight multiprocessors each for most of their time.
+const LANES: usize = 8;
 
 /// A part: its rows, which begin at a tile, and their total weight.
 #[derive(Clone, Debug)]
@@ -83,10 +87,17 @@ fn on_path<T: Number>(
     let batch = (PINNED / (16 * len)).clamp(1, BATCH);
     let mut pinned = [pinned_empty(), pinned_empty()];
     pinned.iter_mut().try_for_each(|half| pin(&rows.gpu, half, batch * len))?;
-    em.reserve(rows, plan, &workspace)?;
-    em.begin(rows, plan, &workspace, &Start::of(mixture, None))?;
-    // Dropped before the pinned memory: it then waits for its stream, which uses that.
-    let lane = Lane { queue: Queue::new(&rows.gpu)?, em };
+    let mut others: Vec<Loop> = (1..LANES.min(parts.len())).map(|_| Loop::empty()).collect();
+    // Dropped before the pinned memory: they then wait for their streams, which use that.
+    let mut lanes: Vec<Lane<'_>> = Vec::new();
+    for em in [em].into_iter().chain(&mut others) {
+        match em.reserve(rows, plan, &workspace) {
+            Err(Error::Memory { .. }) if !lanes.is_empty() => break,
+            reserved => reserved?,
+        }
+        em.begin(rows, plan, &workspace, &Start::of(mixture, None))?;
+        lanes.push(Lane { queue: Queue::new(&rows.gpu)?, em });
+    }
     rows.queue.wait(&rows.gpu)?;
     let shift = rows.shift.clone();
     let mut before: Option<(usize, &[Part])> = None;
@@ -95,13 +106,13 @@ fn on_path<T: Number>(
         let (filling, full) = if number % 2 == 0 { (even, odd) } else { (odd, even) };
         if let Some(some) = some {
             let slots = filling.as_mut_slice()[..batch * len].chunks_exact_mut(len);
-            for (part, slot) in some.iter().zip(slots) {
+            for ((part, slot), lane) in some.iter().zip(slots).zip(lanes.iter().cycle()) {
                 lane.pass(rows, plan, &workspace, part.rows.clone(), slot)?;
             }
-            lane.mark(&rows.gpu, number)?;
+            lanes.iter().try_for_each(|lane| lane.mark(&rows.gpu, number))?;
         }
         if let Some((first, done)) = before {
-            lane.reach(&rows.gpu, number - 1)?;
+            lanes.iter().try_for_each(|lane| lane.reach(&rows.gpu, number - 1))?;
             let of = |part: &Part, sums: &[f64]| {
                 let unpacked = Unpacked { plan, sums, shift: &shift, scatter: None, mixture, of_part: true };
                 unpacked.statistics(part.total_weight, part.rows.len())
@@ -115,7 +126,7 @@ fn on_path<T: Number>(
         }
         before = some.map(|some| (number * batch, some));
     }
-    lane.kept_precision(&rows.gpu, &workspace)
+    lanes.iter().try_fold(true, |kept, lane| Ok(lane.kept_precision(&rows.gpu, &workspace)? && kept))
 }
 
 /// A stream, and the buffers of the passes on it.

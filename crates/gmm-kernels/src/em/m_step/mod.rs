@@ -22,7 +22,7 @@ use crate::em::m_step::work::{HELD, SUMS, Work};
 #[cfg(not(target_arch = "nvptx64"))]
 use crate::em::m_step::work::{shared_bytes, wide_shared_bytes};
 
-use crate::device::{self, Shared, WARP, block_sums_of, thread, warp_sums};
+use crate::device::{self, Shared, WARP, block_sums_of, thread};
 use crate::em::layout::FeatureLayout;
 use crate::em::state::{TROUBLE, stopped};
 use crate::layout::{Kind, packed_index, packed_len};
@@ -277,11 +277,10 @@ pub unsafe fn body<const WIDE: bool, const BAYES: bool>(a: Update) {
             }
             return;
         }
-        let well = if BAYES { one.posterior::<WIDE>() } else { one.mixture::<WIDE>() };
+        let (well, before) = if BAYES { one.posterior::<WIDE>(before) } else { (one.mixture::<WIDE>(), 0.0) };
         if thread::thread_idx_x() == ONE && !well {
             device::store(a.state, TROUBLE, a.iteration.max(1));
         }
-        let before = if BAYES && of_books { warp_sums([before])[0] } else { 0.0 };
         if books {
             one.book(if BAYES { seen.less(before + a.divergence_constant) } else { seen });
         }
@@ -313,12 +312,15 @@ impl Component<'_> {
         }
     }
 
-    /// The same with a prior.
+    /// The same with a prior. Also returns the sum of `before`, each lane's part of the divergences before, in the first lanes
+    /// of a warp.
     #[inline(always)]
-    unsafe fn posterior<const WIDE: bool>(&self) -> bool {
+    unsafe fn posterior<const WIDE: bool>(&self, before: f64) -> (bool, f64) {
         // SAFETY: as `body`.
         unsafe {
             let counts = self.counts();
+            // Here all loads are in flight, and at the end the block would wait for it.
+            let before = self.sum_before(before);
             let lost = match (self.a.iteration == 0, WIDE) {
                 (true, false) => self.recall(),
                 (true, true) => self.recall_wide(),
@@ -331,7 +333,7 @@ impl Component<'_> {
             if !WIDE && self.a.iteration == 0 {
                 self.recall_prior();
             }
-            self.expand::<WIDE, true>(0.0, lost, &counts)
+            (self.expand::<WIDE, true>(0.0, lost, &counts), before)
         }
     }
 

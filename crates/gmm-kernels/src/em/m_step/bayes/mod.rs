@@ -23,8 +23,7 @@
 mod posterior;
 
 use crate::Real;
-use crate::device::{self, WARP, thread, warp, warp_sums};
-use crate::each::each;
+use crate::device::{self, WARP, first_lanes_sums, thread, warp};
 use crate::em::m_step::work::HELD;
 use crate::em::m_step::{Component, ONE, OWN_THREADS, has_matrix, kind, share, share_triangle};
 use crate::layout::{packed_index, packed_len};
@@ -192,6 +191,18 @@ impl Component<'_> {
         before
     }
 
+    /// All components' divergences before this M-step, in the first lanes, from what each lane has.
+    #[inline(always)]
+    pub(crate) fn sum_before(&self, before: f64) -> f64 {
+        first_lanes_sums([before], self.lanes())[0]
+    }
+
+    /// Lanes that have a component of the first warp's.
+    #[inline(always)]
+    fn lanes(&self) -> u32 {
+        if self.a.k < WARP { self.a.k } else { WARP }
+    }
+
     /// For a Dirichlet process: Σ r of the components after this one, and of all; adds 1/(α + Sᵢ) of the lane's components
     /// to `sticks`. All lanes of a warp take part. The sums are from the last component to the first, since a difference of
     /// sums from the first would have the rounding of the large counts.
@@ -210,12 +221,13 @@ impl Component<'_> {
                 _ => 0.0,
             };
             // The sum of the lanes after this one, and that of all.
-            let (mut later, mut of_warp) = (0.0, count);
-            each(WARP.ilog2() as usize, |by| {
-                let other = warp::shuffle_xor(of_warp, 1 << by);
-                later += if lane & (1 << by) == 0 { other } else { 0.0 };
+            let (mut later, mut of_warp, mut by) = (0.0, count, 1);
+            while by < self.lanes() {
+                let other = warp::shuffle_xor(of_warp, by);
+                later += if lane & by == 0 { other } else { 0.0 };
                 of_warp += other;
-            });
+                by *= 2;
+            }
             later += all;
             if c <= self.k {
                 *sticks += reciprocal(a.concentration + (count + later));
@@ -243,7 +255,11 @@ impl Component<'_> {
         if of_warp < self.warps_with_tasks() {
             // SAFETY: as the caller's.
             let More { constant, divergence } = unsafe { self.gammas(counts, nth) };
-            let [constant, divergence] = warp_sums([constant, divergence]);
+            let [of_precision, of_weight] = self.tasks();
+            let lanes = of_precision + of_weight - WARP * of_warp;
+            let lanes = if lanes < self.lanes() { self.lanes() } else { lanes };
+            let [constant, divergence] =
+                first_lanes_sums([constant, divergence], if lanes < WARP { lanes } else { WARP });
             if warp::lane_id() == 0 {
                 self.w.of_warps.store2(2 * of_warp, [constant, divergence]);
             }
