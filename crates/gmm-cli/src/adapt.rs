@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use clap::Args;
 use gmm_data::{ModelFile, Table};
-use gmm_host::CpuEngine;
 use gmm_host::adapt::{Utterances, adapt_many, adapt_many_top, adapted_means_of_many, adapted_means_top};
 use gmm_model::adapt::{AdaptOptions, AdaptRule, Supervector, supervector};
 use gmm_model::{Dataset, Mixture};
@@ -47,8 +46,8 @@ pub(crate) struct AdaptArgs {
     /// each, and --supervectors has the values as first column
     #[arg(long, value_name = "COLUMN")]
     by: Option<String>,
-    /// Share each row among its C components of largest density only, as Kaldi does with gmm-gselect: faster, of kind diag
-    /// or spherical, and on the CPU
+    /// Share each row among its C components of largest density only, as Kaldi does with gmm-gselect: faster on a CPU; of kind
+    /// diag or spherical
     #[arg(long, value_name = "C", value_parser = args::at_least_one, allow_negative_numbers = true)]
     top: Option<usize>,
     /// Relevance factor: the weight of rows at which a component is halfway between the background and the rows
@@ -103,16 +102,14 @@ pub(crate) fn run(args: &AdaptArgs, console: &Console) -> anyhow::Result<()> {
     let utterances = Utterances { precision, ..Utterances::new(&data, &rows) };
     let started = Instant::now();
     let background = &model.mixture;
-    let cpu = || CpuEngine::new(args.engine.threads);
+    let engine = opened.engine.as_ref();
     let adapted = match (args.top, means_alone(args, &options)) {
         (Some(top), Some(relevance)) => {
-            Adapted::Means(adapted_means_top(&cpu()?, background, &utterances, top, relevance)?)
+            Adapted::Means(adapted_means_top(engine, background, &utterances, top, relevance)?)
         }
-        (Some(top), None) => Adapted::Mixtures(adapt_many_top(&cpu()?, background, &utterances, top, &options)?),
-        (None, Some(relevance)) => {
-            Adapted::Means(adapted_means_of_many(opened.engine.as_ref(), background, &utterances, relevance)?)
-        }
-        (None, None) => Adapted::Mixtures(adapt_many(opened.engine.as_ref(), background, &utterances, &options)?),
+        (Some(top), None) => Adapted::Mixtures(adapt_many_top(engine, background, &utterances, top, &options)?),
+        (None, Some(relevance)) => Adapted::Means(adapted_means_of_many(engine, background, &utterances, relevance)?),
+        (None, None) => Adapted::Mixtures(adapt_many(engine, background, &utterances, &options)?),
     };
     console.note(|| format!("adapted to {} speakers in {:.1?}", rows.len(), started.elapsed()));
     if let Some(path) = &args.supervectors {

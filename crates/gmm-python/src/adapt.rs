@@ -71,23 +71,17 @@ pub(crate) fn adapted<'py>(
     let (rule, top): (AdaptRule, _) = (word(&rule_and_top.0)?, rule_and_top.1);
     let options = AdaptOptions { means: relevance.0, variances: relevance.1, weights: relevance.2, rule };
     let mixture = given.mixture().map_err(|error| raise(py, error))?;
-    let (threads, place) = (place.threads, on_cpu_for(top, place));
     let found =
         on_utterances(py, Rows::new(rows, weights)?, mixture, place, move |engine, mixture, data, precision| {
             let all = vec![0..data.n_rows(); 1];
             let utterances = Utterances { precision, ..Utterances::new(data, &all) };
             let mut found = match top {
-                Some(top) => adapt_many_top(&CpuEngine::new(threads)?, mixture, &utterances, top, &options),
+                Some(top) => adapt_many_top(engine, mixture, &utterances, top, &options),
                 None => adapt_many(engine, mixture, &utterances, &options),
             }?;
             Ok(found.remove(0))
         })?;
     fit::arrays(py, &found)
-}
-
-/// The CPU if only the largest components count.
-fn on_cpu_for(top: Option<usize>, place: Execution) -> Execution {
-    if top.is_some() { Execution { device: gmm_host::Device::Cpu, ..place } } else { place }
 }
 
 /// The statistics of each utterance, with rows shared among their `top` components of largest density.
@@ -101,11 +95,10 @@ pub(crate) fn top_statistics(
     top: usize,
 ) -> PyResult<Vec<Sums>> {
     let mixture = given.mixture().map_err(|error| raise(py, error))?;
-    let (threads, place) = (place.threads, on_cpu_for(Some(top), place));
-    let found = on_utterances(py, Rows::new(rows, None)?, mixture, place, move |_, mixture, data, precision| {
+    let found = on_utterances(py, Rows::new(rows, None)?, mixture, place, move |engine, mixture, data, precision| {
         let all = ranges(&ends);
         let utterances = Utterances { precision, ..Utterances::new(data, &all) };
-        gmm_host::adapt::top_statistics(&CpuEngine::new(threads)?, mixture, &utterances, top, &|_, one| Ok(one))
+        gmm_host::adapt::top_statistics(engine, mixture, &utterances, top, &|_, one| Ok(one))
     })?;
     Ok(found.into_iter().map(Sums).collect())
 }
@@ -122,12 +115,11 @@ pub(crate) fn adapted_means<'py>(
 ) -> PyResult<Bound<'py, PyArray3<f64>>> {
     let (relevance, top) = relevance_and_top;
     let mixture = given.mixture().map_err(|error| raise(py, error))?;
-    let (threads, place) = (place.threads, on_cpu_for(top, place));
     let found = on_utterances(py, Rows::new(rows, None)?, mixture, place, move |engine, mixture, data, precision| {
         let all = ranges(&ends);
         let utterances = Utterances { precision, ..Utterances::new(data, &all) };
         match top {
-            Some(top) => adapted_means_top(&CpuEngine::new(threads)?, mixture, &utterances, top, relevance),
+            Some(top) => adapted_means_top(engine, mixture, &utterances, top, relevance),
             None => adapted_means_of_many(engine, mixture, &utterances, relevance),
         }
     })?;

@@ -5,12 +5,11 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use gmm_model::adapt::{AdaptOptions, adapt, adapted_means};
-use gmm_model::{CovarianceType, Mixture, Precision, Statistics};
+use gmm_model::{CovarianceType, Mixture, Statistics};
 use ndarray::Array3;
 
 use super::Utterances;
-use crate::cpu::TopPass;
-use crate::{CpuEngine, Engine, Error, PassRows, memory, shift, steps};
+use crate::{Engine, Error, PassRows, memory, steps};
 
 /// `map` of the statistics of every utterance under `background`, in the order of the utterances. Statistics are dropped
 /// after `map`, so those of thousands of utterances, of `k (2 d + 1)` numbers and more each, need not fit into memory.
@@ -30,6 +29,17 @@ pub fn utterance_statistics<A: Send>(
     utterances: &Utterances<'_>,
     map: &(dyn Fn(usize, Statistics) -> Result<A, Error> + Sync),
 ) -> Result<Vec<A>, Error> {
+    statistics(engine, background, utterances, None, map)
+}
+
+/// Of [`utterance_statistics`], or with `top` of [`top_statistics`].
+fn statistics<A: Send>(
+    engine: &dyn Engine,
+    background: &Mixture,
+    utterances: &Utterances<'_>,
+    top: Option<usize>,
+    map: &(dyn Fn(usize, Statistics) -> Result<A, Error> + Sync),
+) -> Result<Vec<A>, Error> {
     utterances.check(background)?;
     let storage = steps::storage(background, engine.precision(utterances.precision));
     let count = utterances.rows.len();
@@ -41,7 +51,13 @@ pub fn utterance_statistics<A: Send>(
         done.lock().unwrap_or_else(PoisonError::into_inner)[i] = Some(Ok(result));
         Ok(())
     };
-    let together = count > 1 && engine.pass_of_parts(utterances.data, &storage, background, utterances.rows, &keep)?;
+    let together = (count > 1 || top.is_some() && count > 0)
+        && engine.pass_of_parts(utterances.data, &storage, background, utterances.rows, top, &keep)?;
+    if top.is_some() && !together && count > 0 {
+        let why =
+            "has no statistics of the largest components of these rows: use the CPU (--device cpu, device=\"cpu\")";
+        return Err(Error::Device(format!("{} {why}", engine.name())));
+    }
     let work = |part: &dyn Engine| {
         loop {
             let i = next.fetch_add(1, Ordering::Relaxed);
@@ -67,32 +83,25 @@ pub fn utterance_statistics<A: Send>(
 /// with Kaldi's Gaussian selection (`gmm-gselect`). The log-likelihood is that of those components.
 ///
 /// # Errors
-/// As for [`utterance_statistics`]; [`Error::Option`] if `top` is 0, or the kind is neither diag nor spherical.
+/// As for [`utterance_statistics`]; [`Error::Option`] if `top` is 0, or the kind is neither diag nor spherical;
+/// [`Error::Device`] if the engine has no such pass, or its memory does not suffice for all utterances.
 ///
-/// Cost: all densities of every row, but the exponentials and moments of `top` components only: with 30 of 1024 about an
-/// eighth of the time of a whole pass.
+/// Cost: all densities of every row, but on a CPU the exponentials and moments of `top` components only: with 30 of 1024 about
+/// an eighth of the time of a whole pass. On a GPU it takes somewhat longer than [`utterance_statistics`].
 pub fn top_statistics<A: Send>(
-    engine: &CpuEngine,
+    engine: &dyn Engine,
     background: &Mixture,
     utterances: &Utterances<'_>,
     top: usize,
     map: &(dyn Fn(usize, Statistics) -> Result<A, Error> + Sync),
 ) -> Result<Vec<A>, Error> {
-    utterances.check(background)?;
     check_top(top)?;
     let kind = background.covariance_type();
     if !matches!(kind, CovarianceType::Diag | CovarianceType::Spherical) {
         let must = "diag or spherical for statistics of the largest components".to_owned();
         return Err(Error::Option { option: "kind", value: kind.to_string(), must });
     }
-    let shift = shift::of_mixture(background);
-    let wide = shift::is_felt(background, &shift, utterances.precision);
-    let count = top.min(background.n_components());
-    let pass = TopPass { engine, data: utterances.data, utterances: utterances.rows, background, shift, count };
-    match utterances.precision {
-        Precision::F32 if !wide => pass.statistics::<f32, _>(map),
-        _ => pass.statistics::<f64, _>(map),
-    }
+    statistics(engine, background, utterances, Some(top.min(background.n_components())), map)
 }
 
 pub(super) fn check_top(top: usize) -> Result<(), Error> {
@@ -140,7 +149,7 @@ pub fn adapt_many(
 /// # Errors
 /// As for [`top_statistics`] and [`adapt`].
 pub fn adapt_many_top(
-    engine: &CpuEngine,
+    engine: &dyn Engine,
     background: &Mixture,
     utterances: &Utterances<'_>,
     top: usize,
@@ -157,7 +166,7 @@ pub fn adapt_many_top(
 /// # Errors
 /// As for [`top_statistics`] and [`adapted_means_of_many`].
 pub fn adapted_means_top(
-    engine: &CpuEngine,
+    engine: &dyn Engine,
     background: &Mixture,
     utterances: &Utterances<'_>,
     top: usize,

@@ -26,10 +26,11 @@ mod tiles;
 mod top;
 mod vectorised;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gmm_model::{Dataset, Mixture, Precision, PrecisionMixture};
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, RowStorage, Statistics};
 
 use crate::censoring::LimitedPasses;
 use crate::deconvolution::{CpuPasses, MeasuredRows};
@@ -143,6 +144,27 @@ impl CpuEngine {
 impl Engine for CpuEngine {
     fn name(&self) -> String {
         "cpu".to_owned()
+    }
+
+    fn pass_of_parts(
+        &self,
+        data: &Dataset,
+        storage: &RowStorage,
+        mixture: &Mixture,
+        parts: &[Range<usize>],
+        top: Option<usize>,
+        each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
+    ) -> Result<bool, Error> {
+        let (Some(count), CovarianceType::Diag | CovarianceType::Spherical) = (top, mixture.covariance_type()) else {
+            return Ok(false);
+        };
+        let (engine, shift) = (self, storage.shift.clone());
+        let pass = TopPass { engine, data, utterances: parts, background: mixture, shift, count };
+        match storage.precision {
+            Precision::F32 => pass.statistics::<f32>(each)?,
+            Precision::F64 => pass.statistics::<f64>(each)?,
+        }
+        Ok(true)
     }
 
     fn description(&self) -> String {

@@ -286,11 +286,12 @@ impl Engine for CudaEngine {
         storage: &RowStorage,
         mixture: &Mixture,
         parts: &[Range<usize>],
+        top: Option<usize>,
         each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
     ) -> Result<bool, Error> {
         match storage.precision {
-            Precision::F32 => parts::pass::<f32>(&self.gpu, data, storage, mixture, parts, each),
-            Precision::F64 => parts::pass::<f64>(&self.gpu, data, storage, mixture, parts, each),
+            Precision::F32 => parts::pass::<f32>(&self.gpu, data, storage, mixture, (parts, top), each),
+            Precision::F64 => parts::pass::<f64>(&self.gpu, data, storage, mixture, (parts, top), each),
         }
     }
 

@@ -21,11 +21,11 @@ pub(super) fn pass<T: Number>(
     data: &Dataset,
     RowStorage { precision, shift }: &RowStorage,
     mixture: &Mixture,
-    parts: &[Range<usize>],
+    (parts, top): (&[Range<usize>], Option<usize>),
     each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
 ) -> Result<bool, Error> {
     // Σ w x xᵀ of a tied covariance is known for all rows together only.
-    if parts.len() < 2 || mixture.covariance_type() == CovarianceType::Tied {
+    if parts.len() < 2 && top.is_none() || mixture.covariance_type() == CovarianceType::Tied {
         return Ok(false);
     }
     // Parts begin at tiles.
@@ -47,6 +47,6 @@ pub(super) fn pass<T: Number>(
     rows.run(|rows| {
         let shape = rows.shape(mixture.covariance_type(), mixture.n_components());
         let paths = em::running(rows, &shape, false);
-        em::pass_parts(Member { em, rows }, &paths, mixture, &placed, each)
+        em::pass_parts(Member { em, rows }, &paths, mixture, (&placed, top), each)
     })
 }

@@ -9,6 +9,7 @@ mod evaluate;
 mod fused;
 mod harness;
 mod k_means;
+mod largest;
 mod lloyd;
 mod math;
 mod mixing;

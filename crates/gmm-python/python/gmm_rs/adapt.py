@@ -57,7 +57,7 @@ def adapt(
         Rule for variances and weights: eqs. 11 and 13 of Reynolds et al., or those of Kaldi.
 
     top : int, default=None
-        Share each row among its `top` components of largest density only, as for :func:`top_statistics`; on the CPU.
+        Share each row among its `top` components of largest density only, as for :func:`top_statistics`.
 
     covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='diag'
         Covariance type of a tuple; ignored for an estimator.
@@ -156,11 +156,13 @@ def adapt_many(
     return _core.adapted_means(rows, given, where, ends, (float(relevance), _top(top)))
 
 
-def top_statistics(model, X, *, top=30, groups=None, covariance_type="diag", precision=None, n_jobs=None):
+def top_statistics(
+    model, X, *, top=30, groups=None, covariance_type="diag", device="auto", precision=None, n_jobs=None
+):
     """Compute the statistics of each utterance with its rows shared among their largest components only.
 
     The responsibilities of a row are those of its `top` components of largest density under the mixture, and 0 for all
-    others, as in Kaldi with ``gmm-gselect``. It is computed on the CPU.
+    others, as in Kaldi with ``gmm-gselect``.
 
     Parameters
     ----------
@@ -178,6 +180,9 @@ def top_statistics(model, X, *, top=30, groups=None, covariance_type="diag", pre
 
     covariance_type : {'diag', 'spherical'}, default='diag'
         Covariance type of a tuple; ignored for an estimator.
+
+    device : {'auto', 'cpu', 'cuda', 'cuda:0', ...}, default='auto'
+        Where it runs.
 
     precision : {'f32', 'f64'}, default=None
         Precision in which rows are stored. None means that of the data.
@@ -197,7 +202,7 @@ def top_statistics(model, X, *, top=30, groups=None, covariance_type="diag", pre
     >>> top_statistics(model, [[[0.1], [0.7]]], top=1)[0].weight.tolist()
     [1.0, 1.0]
     """
-    where = place(SimpleNamespace(device="cpu", precision=precision, n_jobs=n_jobs))
+    where = place(SimpleNamespace(device=device, precision=precision, n_jobs=n_jobs))
     rows, ends = _utterances(X, groups, where)
     found = _core.top_statistics(rows, _given(model, covariance_type), where, ends, _top(top))
     return [Statistics(one) for one in found]

@@ -90,11 +90,11 @@ impl TopPass<'_> {
         Ok(sums.iter().zip(trials).map(|(sum, trial)| sum / weights[trial.utterance]).collect())
     }
 
-    /// `map` of the statistics of every utterance, with responsibilities among the selected components.
-    pub(crate) fn statistics<T: Dispatch, A: Send>(
+    /// Calls `each` with the statistics of every utterance, with responsibilities among the selected components.
+    pub(crate) fn statistics<T: Dispatch>(
         &self,
-        map: &(dyn Fn(usize, Statistics) -> Result<A, Error> + Sync),
-    ) -> Result<Vec<A>, Error> {
+        each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
+    ) -> Result<(), Error> {
         let background = self.background::<T>()?;
         let none = Statistics::of_no_rows(self.background);
         let of_piece = |rows: &Range<usize>| {
@@ -118,9 +118,11 @@ impl TopPass<'_> {
                     }
                 }
             }
-            map(i, sum.unwrap_or_else(|| none.clone()))
+            each(i, sum.unwrap_or_else(|| none.clone()))
         };
-        self.engine.pool.install(|| self.utterances.par_iter().enumerate().map(of).collect())
+        // The first error is that of the first utterance.
+        let ended: Vec<_> = self.engine.pool.install(|| self.utterances.par_iter().enumerate().map(of).collect());
+        ended.into_iter().collect()
     }
 }
 

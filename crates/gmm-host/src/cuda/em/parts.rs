@@ -43,7 +43,8 @@ pub(crate) struct Part {
     pub(crate) total_weight: f64,
 }
 
-/// Calls `each` with the statistics of every part, from several threads. Returns false if no path keeps enough
+/// Calls `each` with the statistics of every part, from several threads. With `top`, rows have responsibilities among as many
+/// components only, those of largest density. Returns false if no path keeps enough
 /// precision, or memory lacks: `each` may then have been called for some parts.
 ///
 /// # Errors
@@ -52,17 +53,18 @@ pub(crate) fn pass_parts<T: Number>(
     Member { em, rows }: Member<'_, T>,
     paths: &[&'static dyn EmPath],
     mixture: &Mixture,
-    parts: &[Part],
+    (parts, top): (&[Part], Option<usize>),
     each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
 ) -> Result<bool, Error> {
     let options =
         EmOptions { tol: 0.0, max_iter: 1, reg_covar: 0.0, precision: rows.precision, autotune: false, fast: false };
     let shape = rows.shape(mixture.covariance_type(), mixture.n_components());
     let longest = parts.iter().map(|part| part.rows.len()).max().unwrap_or(0);
-    let Some(&path) = paths.iter().find(|path| !path.leaves_out_components()) else { return Ok(false) };
+    let takes = |path: &dyn EmPath| !path.leaves_out_components() && (top.is_none() || path.takes_largest());
+    let Some(&path) = paths.iter().find(|path| takes(**path)) else { return Ok(false) };
     let Some(plan) = run::plan_over(rows, shape, path, &options, (0, longest))? else { return Ok(false) };
     // Sections are parts: features that a path keeps for a single section are not.
-    let plan = LoopPlan { sections: parts.len().max(2), ..plan };
+    let plan = LoopPlan { sections: parts.len().max(2), largest: top.map_or(0, |top| top as u32), ..plan };
     let done = on_path(em, rows, &plan, mixture, parts, each);
     if done.is_err() {
         rows.recover();

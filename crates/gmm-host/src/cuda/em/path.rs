@@ -117,6 +117,11 @@ pub(crate) trait EmPath: Sync {
         false
     }
 
+    /// Whether it heeds [`LoopPlan::largest`].
+    fn takes_largest(&self) -> bool {
+        false
+    }
+
     /// Work done when a loop begins, after the operands were encoded. Returns false if the path does not suit these rows and
     /// this mixture: then the next path runs.
     ///
@@ -233,6 +238,8 @@ pub(crate) struct LoopPlan {
     pub(crate) bounds: ErrorBounds,
     /// Of variational Bayes; `None` for EM.
     pub(crate) prior: Option<PriorNumbers>,
+    /// Components of largest density among which a row has responsibilities; 0 for all.
+    pub(crate) largest: u32,
 }
 
 impl LoopPlan {

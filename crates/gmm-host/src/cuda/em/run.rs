@@ -295,6 +295,7 @@ pub(super) fn plan_over<T: Number>(
         total_weight: rows.total_weight,
         bounds: path.error_bounds(&shape),
         prior: None,
+        largest: 0,
     }))
 }
 

@@ -177,7 +177,7 @@ fn every_fault_of_a_pass_over_parts_is_an_error_and_leaks_nothing() {
             Ok(())
         };
         let engine = CudaEngine::new(0)?;
-        let done = engine.pass_of_parts(&data, &storage, &mixture, &parts, &keep)?;
+        let done = engine.pass_of_parts(&data, &storage, &mixture, &parts, None, &keep)?;
         Ok::<_, Error>((done, weights.into_inner().unwrap()))
     };
     let (done, whole) = {

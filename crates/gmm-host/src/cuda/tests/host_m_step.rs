@@ -135,7 +135,7 @@ fn parts_have_the_statistics_of_passes_over_each() {
                 Ok(())
             };
             let engine = CudaEngine::new(0).unwrap();
-            assert!(engine.pass_of_parts(&data, &storage, &start, &parts, &keep).unwrap(), "{what}");
+            assert!(engine.pass_of_parts(&data, &storage, &start, &parts, None, &keep).unwrap(), "{what}");
             drop(engine);
             let tolerance = if precision == Precision::F32 { 2e-5 } else { 1e-11 };
             for (part, got) in parts.iter().zip(found.into_inner().unwrap()) {
@@ -160,12 +160,12 @@ fn parts_are_left_to_others_where_they_do_not_fit_and_end_with_the_first_error()
     let engine = CudaEngine::new(0).unwrap();
     let refuse = |i: usize, _| if i == 1 { Err(Error::Interrupted { iterations: 0 }) } else { Ok(()) };
     let parts = [0..100, 100..200, 200..600];
-    let failed = engine.pass_of_parts(&data, &storage, &start, &parts, &refuse);
+    let failed = engine.pass_of_parts(&data, &storage, &start, &parts, None, &refuse);
     assert!(matches!(failed, Err(Error::Interrupted { .. })), "{failed:?}");
     let fine = |_, _| Ok(());
-    assert!(!engine.pass_of_parts(&data, &storage, &start, &parts[..1], &fine).unwrap(), "a single part");
+    assert!(!engine.pass_of_parts(&data, &storage, &start, &parts[..1], None, &fine).unwrap(), "a single part");
     let tied = problem(CovarianceType::Tied, (600, 3, 4)).1;
-    assert!(!engine.pass_of_parts(&data, &storage, &tied, &parts, &fine).unwrap(), "tied");
+    assert!(!engine.pass_of_parts(&data, &storage, &tied, &parts, None, &fine).unwrap(), "tied");
     drop(engine);
     fake.0.assert_clean("parts");
 }

@@ -220,6 +220,10 @@ impl EmPath for Chunked {
         unsafe { launcher.launch(chunked_half_encode(), (8 * halves.of.place.groups, 1), a) }
     }
 
+    fn takes_largest(&self) -> bool {
+        !self.is_half()
+    }
+
     fn enqueue(&self, launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
         match (self.is_half(), launch.rows) {
             (true, rows) => self.half_precision_pass(launch, iteration, rows.unweighted_f32()),
@@ -316,12 +320,30 @@ fn f64_chunk<T: Number>(
         accumulate: (start > 0).into(),
         partials: pointer(&b.partials),
     };
+    let largest = double_precision::largest::Largest::<T> {
+        n,
+        groups: place.groups,
+        at_once: of.at_once,
+        count: launch.plan.largest,
+        row_weights: or_null(row_weights.as_ref()),
+        exponentials: pointer(&own.exponentials).cast(),
+        factors: pointer(&own.factors),
+        likelihoods: pointer(&own.likelihoods),
+    };
+    let select = || match launch.plan.largest {
+        0 => Ok(()),
+        // SAFETY: as in `launch_both`.
+        _ => unsafe {
+            let blocks = (2 * tiles(n)).min(1 << 16) as u32;
+            launch.launcher.launch(double_precision::largest::largest::<T>(), (blocks, 1), largest)
+        },
+    };
     let warps = of.units(d) * splits;
     let kernels = (
         double_precision::densities::<T>(of.family, of.at_once),
         double_precision::moments::<T>(of.family, of.at_once),
     );
-    launch_both(launch, n, kernels, (densities, moments), warps.div_ceil(THREADS / WARP))
+    launch_both(launch, n, kernels, (densities, moments), warps.div_ceil(THREADS / WARP), select)
 }
 
 fn half_precision_chunk(
@@ -373,22 +395,24 @@ fn half_precision_chunk(
         partials: pointer(&b.partials),
     };
     let moment_blocks = halves.blocks_of_split(d) * (splits / halves.lanes(d));
-    launch_both(launch, n, (halves.densities(d), halves.moments()), (densities, moments), moment_blocks)
+    launch_both(launch, n, (halves.densities(d), halves.moments()), (densities, moments), moment_blocks, || Ok(()))
 }
 
-/// Launches both kernels for a chunk of `n` rows.
+/// Launches both kernels for a chunk of `n` rows, and `between` them what changes the densities.
 fn launch_both<A: gmm_kernels::Arguments + 'static, B: gmm_kernels::Arguments + 'static>(
     launch: &Launch<'_>,
     n: u64,
     (densities, moments): (Kernel<A>, Kernel<B>),
     (a, b): (A, B),
     moment_blocks: u32,
+    between: impl FnOnce() -> Result<(), Error>,
 ) -> Result<(), Error> {
     let blocks = u64::from(launch.plan.grid.blocks).min(tiles(n)) as u32;
     // SAFETY: the buffers belong to the loop, and `m_step::check` compared their lengths with `LoopBuffers` and
     // `workspace`; `Rows` holds `n` rows from `start` on.
     unsafe {
         launch.launcher.launch(densities, (blocks, 1), a)?;
+        between()?;
         launch.launcher.launch(moments, (moment_blocks, 1), b)
     }
 }

@@ -9,6 +9,7 @@
 mod across;
 pub mod densities;
 pub(crate) mod down;
+pub mod largest;
 pub mod moments;
 pub mod norms;
 mod share;
