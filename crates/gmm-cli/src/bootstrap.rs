@@ -107,7 +107,8 @@ pub(crate) fn run(args: &BootstrapArgs, console: &Console) -> anyhow::Result<()>
         precision: args.engine.precision(),
         init: Init::Given(Box::new(model.mixture.clone())),
         ..FitOptions::new(model.mixture.n_components())
-    };
+    }
+    .with_covariance(model.mixture.covariance_model());
     options.validate()?;
     let how = BootstrapOptions {
         replicates: args.replicates,

@@ -43,7 +43,8 @@ pub(crate) fn bootstrap<'py>(
     let how = BootstrapOptions { replicates, resampling, seed, rules };
     let mixture = attributes(parameters)?;
     let init = Init::Given(Box::new(mixture.clone()));
-    let options = FitOptions { precision: place.precision, fast: place.fast, init, ..options.options };
+    let options = FitOptions { precision: place.precision, fast: place.fast, init, ..options.options }
+        .with_covariance(mixture.covariance_model());
     let rows = Rows::new(rows, weights)?;
     let (shape, precision, is_on_gpu) = (rows.dim(), rows.precision(), rows.is_on_gpu());
     let (unchecked, owner) = rows.split();
