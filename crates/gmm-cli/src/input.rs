@@ -275,10 +275,7 @@ pub(crate) fn model_beside(path: &Path, source: Source<'_>) -> anyhow::Result<Mo
     model(path)
 }
 
-/// The rows, which count as much as they are not noise of the model: for what uses only its Gaussian components.
-///
-/// # Errors
-/// As [`noise::discounted`].
+/// The rows, which count as much as they are not noise of the model: see [`noise::discounted`].
 pub(crate) fn discounted(
     engine: &dyn Engine,
     model: &ModelFile,

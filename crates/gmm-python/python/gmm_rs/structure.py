@@ -29,9 +29,8 @@ def distances(model, criterion="kl", covariance_type="full"):
     Parameters
     ----------
     model : estimator or tuple
-        A fitted `GaussianMixture` of this package or scikit-learn, or ``(weights, means, covariances)``. Of an estimator
-        with `noise` the Gaussian components count; merges and splits keep its noise as it is, and each row counts as much
-        as it is not noise. :func:`kl` and :func:`split_merge` refuse it.
+        A fitted `GaussianMixture` of this package or scikit-learn, or ``(weights, means, covariances)``. Noise of an
+        estimator stays, and each row counts as much as it is not noise; :func:`kl` and :func:`split_merge` refuse it.
 
     criterion : {'kl', 'bhattacharyya', 'runnalls'}, default='kl'
         Symmetric Kullback-Leibler divergence, Bhattacharyya's distance, or Runnalls' bound on the divergence that the
@@ -377,13 +376,12 @@ def _word(word, choices):
 def _of_rows(model, given, X, criterion, sample_weight, device, precision, n_jobs):
     """The tree by a criterion of the rows."""
     where = SimpleNamespace(device=device, precision=precision, n_jobs=n_jobs)
-    rows = _inputs.array_in_place(X, place(where))
-    d = given[2].shape[-1]
+    rows, d = _inputs.array_in_place(X, place(where)), given[2].shape[-1]
     if rows.shape[1] != d:
         raise ParameterError(f"X has {rows.shape[1]} columns, the mixture has {d}")
-    rows, of = _inputs.contiguous(rows), place(where, rows)
-    weights = _bridge.discounted(model, rows, _inputs.weights(sample_weight, rows), of)
-    return _core.tree_of_rows(rows, given, of, criterion, weights)
+    of, weights = place(where, rows), _inputs.weights(sample_weight, rows)
+    rows = _inputs.contiguous(rows)
+    return _core.tree_of_rows(rows, given, of, criterion, _bridge.discounted(model, rows, weights, of))
 
 
 def _like(model, kind, found):
