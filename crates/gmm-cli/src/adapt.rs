@@ -21,7 +21,8 @@ use crate::utterances::{self, ByValue};
 const EXAMPLES: &str = "\
 Each component moves towards the rows that it is responsible for, as far as their number supports it (maximum a \
 posteriori adaptation; Reynolds, Quatieri and Dunn 2000). Every input file is a speaker: with several of them, -o is a \
-folder, which gets a model for each. With --by, every value of a column is a speaker, in all files together.
+folder, which gets a model for each. With --by, every value of a column is a speaker, in all files together. Noise (gmm fit --noise) stays as it is, and each row counts as \
+much as it is not noise.
 
 Examples:
   gmm adapt ubm.json speaker.npy -o speaker.json
@@ -89,7 +90,8 @@ pub(crate) fn run(args: &AdaptArgs, console: &Console) -> anyhow::Result<()> {
         &args.engine,
         console,
     )?;
-    input::refuse_noise(&model, &args.model)?;
+    let precision = args.engine.precision().unwrap_or(data.rows().precision());
+    let data = input::discounted(opened.engine.as_ref(), &model, data, precision)?;
     let ByValue { data, values, rows } = match (&args.by, values) {
         (Some(column), Some(values)) => utterances::by_value(data, &values, column)?,
         _ => ByValue { values: Vec::new(), rows: of_each(&data, files.len())?, data },
@@ -98,7 +100,6 @@ pub(crate) fn run(args: &AdaptArgs, console: &Console) -> anyhow::Result<()> {
         Some(_) => outputs_by(args, &files, &values)?,
         None => of_files,
     };
-    let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let utterances = Utterances { precision, ..Utterances::new(&data, &rows) };
     let started = Instant::now();
     let background = &model.mixture;
@@ -118,10 +119,10 @@ pub(crate) fn run(args: &AdaptArgs, console: &Console) -> anyhow::Result<()> {
         write_supervectors(path, &adapted.means(), background, form, named)?;
     }
     let Adapted::Mixtures(adapted) = adapted else { return Ok(()) };
-    let ModelFile { feature_names, storage, .. } = model;
+    let ModelFile { feature_names, storage, noise, .. } = model;
     for (path, mixture) in outputs.iter().zip(adapted) {
-        let new =
-            ModelFile { feature_names: feature_names.clone(), storage: storage.clone(), ..ModelFile::from(mixture) };
+        let (feature_names, storage, noise) = (feature_names.clone(), storage.clone(), noise.clone());
+        let new = ModelFile { feature_names, storage, noise, ..ModelFile::from(mixture) };
         output::write_model(path, &new)?;
         console.note(|| format!("wrote {}", path.display()));
     }

@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use gmm_data::ModelFile;
-use gmm_host::{Bootstrap, BootstrapOptions, FitOptions, Resampling, Spread, bootstrap, flat_covariances};
+use gmm_host::{
+    Bootstrap, BootstrapOptions, FitOptions, FitRule, Init, NoiseOptions, NoiseStart, Resampling, Spread, bootstrap,
+    flat_covariances,
+};
 use gmm_model::{CovarianceType, three_digits};
 use serde_json::{Value, json};
 
@@ -20,7 +23,8 @@ use crate::{input, interrupt, render};
 const EXAMPLES: &str = "\
 Fits the model anew to resampled rows, each time from its own parameters, and prints for every parameter its value, \
 standard error and interval. INPUT are the rows that the model was fitted to. A prior or floor of its fit is given again. \
-A model that was fitted in another way (noise, limits, measurement errors, labels, fixed parts) is refused.
+Noise starts from that of the model, and its volume stays. \
+A model that was fitted in another way (limits, measurement errors, labels, fixed parts) is refused.
 
 Examples:
   gmm bootstrap model.json data.csv
@@ -92,16 +96,19 @@ pub(crate) fn run(args: &BootstrapArgs, console: &Console) -> anyhow::Result<()>
         &args.engine,
         console,
     )?;
-    input::refuse_noise(&model, &args.model)?;
     let reg_covar = args.reg_covar.or(model.fit.as_ref().map(|fit| fit.reg_covar)).filter(|r| !r.is_nan());
+    let noise =
+        model.noise.clone().map(|noise| NoiseOptions { start: NoiseStart::Given(Box::new(noise)), log_volume: None });
     let options = FitOptions {
-        rule: args.objective.rule(),
+        rule: FitRule { noise, ..args.objective.rule() },
         tol: args.tol,
         max_iter: args.max_iter,
         reg_covar: reg_covar.unwrap_or(1e-6),
         precision: args.engine.precision(),
+        init: Init::Given(Box::new(model.mixture.clone())),
         ..FitOptions::new(model.mixture.n_components())
-    };
+    }
+    .with_covariance(model.mixture.covariance_model());
     options.validate()?;
     let how = BootstrapOptions {
         replicates: args.replicates,
@@ -180,6 +187,9 @@ fn table(found: &Bootstrap, model: &ModelFile, args: &BootstrapArgs) -> String {
             );
         }
     }
+    if let Some(noise) = &found.noise {
+        line(None, "weight of the noise", noise.weight, &spreads.noise, 0);
+    }
     if m.covariance_type() == CovarianceType::Tied {
         covariances(
             &mut |parameter, value, at| line(None, parameter, value, &spreads.covariances, at),
@@ -233,7 +243,7 @@ fn as_json(found: &Bootstrap, args: &BootstrapArgs) -> Value {
             "lower": spread.lower, "upper": spread.upper,
         })
     };
-    json!({
+    let mut all = json!({
         "resampling": args.resampling.name(),
         "replicates": args.replicates,
         "level": args.level,
@@ -243,5 +253,9 @@ fn as_json(found: &Bootstrap, args: &BootstrapArgs) -> Value {
         "weights": one(m.weights().to_vec(), &spreads.weights, &[k]),
         "means": one(m.means().iter().copied().collect(), &spreads.means, &[k, d]),
         "covariances": one(flat_covariances(m.covariances()), &spreads.covariances, covariances),
-    })
+    });
+    if let Some(noise) = &found.noise {
+        all["noise_weight"] = one(vec![noise.weight], &spreads.noise, &[]);
+    }
+    all
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use gmm_data::{Column, Table};
 use gmm_host::evaluate::check_names;
 use gmm_host::{Likelihood, Work, memory};
-use gmm_model::{CovarianceType, Dataset, Mixture, shown};
+use gmm_model::{CovarianceType, Dataset, Mixture, Noise, shown};
 use ndarray::Array2;
 use serde_json::json;
 
@@ -84,7 +84,11 @@ pub(crate) fn run(args: &ClassifyArgs, console: &Console) -> anyhow::Result<()> 
     memory::check("the densities of all rows and classes", 8 * (n as u128 + 1) * (2 * classes_n as u128 + 2))?;
     let mut densities = Array2::zeros((n, classes_n));
     for ((class, (name, _)), mut out) in classes.iter().zip(&args.models).zip(densities.columns_mut()) {
-        out.assign(&ndarray::aview1(&mean_density(&mut likelihood, &class.mixtures)?));
+        let mut density = mean_density(&mut likelihood, &class.mixtures)?;
+        if let Some(noise) = &class.noise {
+            noise.add_to(&mut density);
+        }
+        out.assign(&ndarray::aview1(&density));
         console.note(|| format!("class {name}: {} mixtures", class.mixtures.len()));
     }
     let mut proba = &densities + &ndarray::aview1(&log_priors);
@@ -165,6 +169,7 @@ fn check(args: &ClassifyArgs) -> anyhow::Result<Vec<f64>> {
 struct Class {
     file: String,
     mixtures: Vec<Mixture>,
+    noise: Option<Noise>,
     /// The names of the columns that the mixtures were fitted to, if the file has them.
     names: Option<Vec<String>>,
 }
@@ -186,9 +191,9 @@ fn class(args: &ClassifyArgs, path: &Path) -> anyhow::Result<Class> {
     let file = input::display(path);
     if is_stdio(path) || output::is_model_path(path) {
         let model = input::model(path)?;
-        return Ok(Class { file, mixtures: vec![model.mixture], names: model.feature_names });
+        return Ok(Class { file, mixtures: vec![model.mixture], noise: model.noise, names: model.feature_names });
     }
-    Ok(Class { file, mixtures: gmm_data::read_mixtures(path, args.covariance)?, names: None })
+    Ok(Class { file, mixtures: gmm_data::read_mixtures(path, args.covariance)?, noise: None, names: None })
 }
 
 /// The names of the columns of all classes that have names.

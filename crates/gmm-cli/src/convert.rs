@@ -77,17 +77,17 @@ pub(crate) fn run(args: &ConvertArgs, console: &Console) -> anyhow::Result<()> {
     }
     if is_onnx(&args.to) {
         output::check_folder(&args.to)?;
-        let model = input::any_model(&args.from)?;
+        let model = input::model(&args.from)?;
         let _whole = output::hold(&args.to);
         gmm_data::write_onnx(&args.to, &model, args.precision.unwrap_or(Precision::F32))?;
     } else if let Some(format) = ExchangeFormat::of_path(&args.to) {
         output::check_folder(&args.to)?;
-        let model = input::any_model(&args.from)?;
+        let model = input::model(&args.from)?;
         let _whole = output::hold(&args.to);
         gmm_data::write_exchange(&args.to, &model, format)?;
     } else if model || is_model_path(&args.to) {
         output::check_model_path(&args.to)?;
-        output::write_model(&args.to, &input::any_model(&args.from)?)?;
+        output::write_model(&args.to, &input::model(&args.from)?)?;
     } else {
         output::check_table_path(&args.to)?;
         let table = gmm_data::read_table(&args.from, &args.table.options())?;

@@ -15,7 +15,7 @@ use crate::{args, input, render};
 const EXAMPLES: &str = "\
 Two models: their Kullback-Leibler divergence in nats, in both directions: the variational approximation and the upper \
 bound of Hershey and Olsen 2007, and the mean of draws with its standard error. One model: the distance of every two \
-components.
+components. Noise (gmm fit --noise) does not count.
 
 Examples:
   gmm distance a.json b.json

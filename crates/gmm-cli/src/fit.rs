@@ -349,7 +349,7 @@ fn start(init: &str) -> anyhow::Result<Option<ModelFile>> {
             let words = Init::WORDS.join(", ");
             Err(Failure::Usage(format!("--init '{init}' is neither a model file nor one of {words}")).into())
         }
-        Err(_) => Ok(Some(input::any_model(Path::new(init))?)),
+        Err(_) => Ok(Some(input::model(Path::new(init))?)),
     }
 }
 

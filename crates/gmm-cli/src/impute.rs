@@ -24,6 +24,8 @@ stay.
 
 With measurement errors (--noise-columns) every row is replaced by the mean of the true row given the noisy one.
 
+Of a model with noise (gmm fit --noise), the values are those of a row that is not noise.
+
 Examples:
   gmm impute model.json holes.csv > whole.csv
   gmm impute model.json holes.csv --how draw --seed 7 -o whole.parquet
@@ -87,7 +89,6 @@ pub(crate) fn run(args: &ImputeArgs, console: &Console) -> anyhow::Result<()> {
     }
     let source = args.input.source().with_missing(Missing::Em);
     let (model, data, opened) = input::model_rows_and_engine((&args.model, source), None, &args.engine, console)?;
-    input::refuse_noise(&model, &args.model)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let names = data.names().map(<[String]>::to_vec).or_else(|| model.feature_names.clone());
     let mut moments: Vec<Vec<(f64, f64)>> = Vec::new();
@@ -129,7 +130,6 @@ fn true_values(args: &ImputeArgs, console: &Console) -> anyhow::Result<()> {
     let measured = args.errors.measured();
     let source = args.input.source().with_missing(Missing::Em).with_measured(&measured);
     let (model, data, opened) = input::model_rows_and_engine((&args.model, source), None, &args.engine, console)?;
-    input::refuse_noise(&model, &args.model)?;
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let TrueRowMoments { means, covariances } = true_rows(opened.engine.as_ref(), &model.mixture, &data, precision)?;
     let (n, d) = means.dim();

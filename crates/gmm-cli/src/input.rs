@@ -9,8 +9,8 @@ use std::time::Instant;
 use anyhow::Context;
 use gmm_data::{FileError, FilePart, JoinedTable, ModelFile, Problem, ReadOptions, Storage, Table};
 use gmm_host::evaluate::check_names;
-use gmm_host::{Opened, Work};
-use gmm_model::{DataError, Dataset, shown};
+use gmm_host::{Engine, Opened, Work, noise};
+use gmm_model::{DataError, Dataset, Precision, shown};
 
 use crate::args::EngineArgs;
 use crate::exit::Failure;
@@ -76,8 +76,8 @@ pub(crate) fn rows_with(
     let mut options = ReadOptions { last: weights.or(labels).map(str::to_owned), ..options };
     // Of two columns beside the rows, one is read as the last, and the other is taken out afterwards.
     let second = weights.and(labels);
-    let noise = source.measured.map_or_else(Vec::new, MeasuredArgs::columns);
-    let taken = || second.map(str::to_owned).into_iter().chain(noise.iter().cloned());
+    let errors = source.measured.map_or_else(Vec::new, MeasuredArgs::columns);
+    let taken = || second.map(str::to_owned).into_iter().chain(errors.iter().cloned());
     if let Some(columns) = &mut options.columns {
         source.measured.map_or(Ok(()), |measured| measured.check_selected(columns))?;
         // A selection by exclusions only keeps all other columns.
@@ -235,33 +235,11 @@ fn placed(
     }
 }
 
-/// Reads a model of Gaussian components only; `-` is standard input.
-///
-/// # Errors
-/// As [`any_model`], and if it has noise.
-pub(crate) fn model(path: &Path) -> anyhow::Result<ModelFile> {
-    let model = any_model(path)?;
-    refuse_noise(&model, path)?;
-    Ok(model)
-}
-
-/// Errors if a model has noise, for commands that know only Gaussian components.
-pub(crate) fn refuse_noise(model: &ModelFile, path: &Path) -> Result<(), Failure> {
-    if model.noise.is_none() {
-        return Ok(());
-    }
-    let file = display(path);
-    Err(Failure::BadData(format!(
-        "{file} has uniform noise, which this command does not know: fit without --noise, or delete the field noise of the \
-         model to use its Gaussian components"
-    )))
-}
-
-/// Reads a model, also with noise; `-` is standard input.
+/// Reads a model; `-` is standard input.
 ///
 /// # Errors
 /// Errors if the file cannot be read or a field is invalid, with the name of the field.
-pub(crate) fn any_model(path: &Path) -> anyhow::Result<ModelFile> {
+pub(crate) fn model(path: &Path) -> anyhow::Result<ModelFile> {
     if !is_stdio(path) {
         return Ok(gmm_data::read_model(path)?);
     }
@@ -270,7 +248,7 @@ pub(crate) fn any_model(path: &Path) -> anyhow::Result<ModelFile> {
     Ok(gmm_data::read_model_bytes(&bytes, "<stdin>")?)
 }
 
-/// Reads a model, also with noise, and the rows to evaluate it on. If the table has more columns than the model, those with the model's
+/// Reads a model and the rows to evaluate it on. If the table has more columns than the model, those with the model's
 /// names are used.
 ///
 /// # Errors
@@ -281,7 +259,7 @@ pub(crate) fn model_and_rows(
     weights: Option<&str>,
     console: &Console,
 ) -> anyhow::Result<(ModelFile, Dataset)> {
-    let model = any_model_beside(path, source)?;
+    let model = model_beside(path, source)?;
     let (data, _) = rows_of(&model, source, (weights, None), console)?;
     Ok((model, data))
 }
@@ -291,17 +269,23 @@ pub(crate) fn model_and_rows(
 /// # Errors
 /// As [`model`], and if both are standard input.
 pub(crate) fn model_beside(path: &Path, source: Source<'_>) -> anyhow::Result<ModelFile> {
-    let model = any_model_beside(path, source)?;
-    refuse_noise(&model, path)?;
-    Ok(model)
-}
-
-/// As [`any_model`], where the rows come from another input.
-fn any_model_beside(path: &Path, source: Source<'_>) -> anyhow::Result<ModelFile> {
     if is_stdio(path) && source.is_stdin() {
         return Err(Failure::Usage("model and rows cannot both come from standard input".to_owned()).into());
     }
-    any_model(path)
+    model(path)
+}
+
+/// The rows, which count as much as they are not noise of the model: see [`noise::discounted`].
+pub(crate) fn discounted(
+    engine: &dyn Engine,
+    model: &ModelFile,
+    data: Dataset,
+    precision: Precision,
+) -> anyhow::Result<Dataset> {
+    match &model.noise {
+        None => Ok(data),
+        Some(noise) => Ok(noise::discounted(engine, &model.mixture, noise, data, precision)?),
+    }
 }
 
 /// The rows to evaluate a model on, and the values of the column `by`, which are removed from them. `others` are the
@@ -382,7 +366,7 @@ pub(crate) fn model_rows_by_and_engine(
     engine: &EngineArgs,
     console: &Console,
 ) -> anyhow::Result<(ModelFile, RowsBy, Opened)> {
-    let model = any_model_beside(path, source)?;
+    let model = model_beside(path, source)?;
     let engine = &source.measured.map_or_else(|| engine.clone(), |measured| measured.engine(engine));
     let (kind, k) = (model.mixture.covariance_type(), model.mixture.n_components());
     let work = move |shape, precision| Work::passes(shape, precision, kind, k, 1.0);

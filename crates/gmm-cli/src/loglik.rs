@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gmm_data::{Column, Table};
 use gmm_host::{Likelihood, Work, memory};
-use gmm_model::{CovarianceType, Dataset, Mixture, shown};
+use gmm_model::{CovarianceType, Dataset, Mixture, Noise, shown};
 use ndarray::Array2;
 use serde_json::{Value, json};
 
@@ -62,6 +62,8 @@ pub(crate) struct LoglikArgs {
 /// Mixtures, and their names in the output.
 struct Sets {
     mixtures: Vec<Mixture>,
+    /// Of each mixture, if it has some.
+    noise: Vec<Option<Noise>>,
     names: Vec<String>,
 }
 
@@ -78,9 +80,13 @@ pub(crate) fn run(args: &LoglikArgs, console: &Console) -> anyhow::Result<()> {
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let mut likelihood = Likelihood::new(opened.engine.as_ref(), &data, precision)?;
     let values = if args.per_row {
-        let (densities, values) = per_row(&mut likelihood, &sets.mixtures)?;
+        let (densities, values) = per_row(&mut likelihood, &sets, &data)?;
         write_densities(args.output.as_deref().unwrap_or(Path::new("-")), densities)?;
         values
+    } else if sets.noise.iter().any(Option::is_some) {
+        let mut column = vec![0.0; data.n_rows()];
+        let of = |(mixture, noise)| log_densities(&mut likelihood, mixture, noise, &data, &mut column);
+        sets.mixtures.iter().zip(&sets.noise).map(of).collect::<Result<_, _>>()?
     } else {
         likelihood.batch(&sets.mixtures)?
     };
@@ -138,11 +144,12 @@ fn check(args: &LoglikArgs) -> anyhow::Result<()> {
 
 /// Reads all parameter sets: the models, then the batch.
 fn sets(args: &LoglikArgs, data: &Dataset) -> anyhow::Result<Sets> {
-    let mut sets = Sets { mixtures: Vec::new(), names: Vec::new() };
+    let mut sets = Sets { mixtures: Vec::new(), noise: Vec::new(), names: Vec::new() };
     for path in &args.models {
         let model = input::model(path)?;
         input::check_columns(&model, data).map_err(|e| anyhow::Error::new(e).context(input::display(path)))?;
         sets.mixtures.push(model.mixture);
+        sets.noise.push(model.noise);
         sets.names.push(input::display(path));
     }
     if let Some(path) = &args.batch {
@@ -156,23 +163,41 @@ fn sets(args: &LoglikArgs, data: &Dataset) -> anyhow::Result<Sets> {
             }
         }
         sets.names.extend((0..batch.len()).map(|i| format!("{name}[{i}]")));
+        sets.noise.extend(batch.iter().map(|_| None));
         sets.mixtures.extend(batch);
     }
     Ok(sets)
 }
 
 /// Log densities, `(n, sets)`, and the total log-likelihood of each set.
-fn per_row(likelihood: &mut Likelihood, mixtures: &[Mixture]) -> anyhow::Result<(Array2<f64>, Vec<f64>)> {
-    let shape = (likelihood.dim().0, mixtures.len());
+fn per_row(likelihood: &mut Likelihood, sets: &Sets, data: &Dataset) -> anyhow::Result<(Array2<f64>, Vec<f64>)> {
+    let shape = (likelihood.dim().0, sets.mixtures.len());
     memory::check("the log densities of all rows and sets", 8 * (shape.0 as u128 + 1) * (shape.1 as u128 + 1))?;
     let mut densities = Array2::zeros(shape);
     let mut column = vec![0.0; shape.0];
     let mut values = Vec::with_capacity(shape.1);
-    for (mixture, mut out) in mixtures.iter().zip(densities.columns_mut()) {
-        values.push(likelihood.per_row(mixture, &mut column)?);
+    for ((mixture, noise), mut out) in sets.mixtures.iter().zip(&sets.noise).zip(densities.columns_mut()) {
+        values.push(log_densities(likelihood, mixture, noise, data, &mut column)?);
         out.assign(&ndarray::aview1(&column));
     }
     Ok((densities, values))
+}
+
+/// Log densities of a set, `(n,)`, and its log-likelihood.
+fn log_densities(
+    likelihood: &mut Likelihood,
+    mixture: &Mixture,
+    noise: &Option<Noise>,
+    data: &Dataset,
+    out: &mut [f64],
+) -> Result<f64, gmm_host::Error> {
+    let total = likelihood.per_row(mixture, out)?;
+    let Some(noise) = noise else { return Ok(total) };
+    noise.check(mixture.n_features())?;
+    noise.add_to(out);
+    // A row of weight 0 does not count, even if its log density is −∞.
+    let weighed = out.iter().enumerate().filter(|(row, _)| data.weight(*row) > 0.0);
+    Ok(weighed.map(|(row, density)| data.weight(row) * density).sum())
 }
 
 fn write_densities(path: &Path, densities: Array2<f64>) -> anyhow::Result<()> {

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 use gmm_data::ModelFile;
-use gmm_model::Statistics;
+use gmm_host::noise;
+use gmm_model::{Noise, Statistics};
 use serde_json::json;
 
 use crate::exit::Failure;
@@ -29,8 +30,8 @@ Examples:
 pub(crate) struct MaximiseArgs {
     /// File of gmm pass or gmm add with the sums of all rows; - is standard input
     statistics: PathBuf,
-    /// The model of the passes. Empty components keep their mean and covariance in it; column names and the rounding of
-    /// rows are copied from it
+    /// The model of the passes. Empty components keep their mean and covariance in it; column names, the rounding of
+    /// rows and the volume of the noise are copied from it
     #[arg(long, value_name = "MODEL")]
     from: PathBuf,
     /// Value added to the diagonal of the covariances, in squared units of the data
@@ -69,10 +70,11 @@ pub(crate) fn run(args: &MaximiseArgs, console: &Console) -> anyhow::Result<()> 
         console.warn(&format!("components {:?} were dropped for lack of rows", step.dropped));
     }
     let trace = [previous.full_trace(), &[mean]].concat();
-    let ModelFile { feature_names, storage, clusters, .. } = previous;
+    let ModelFile { feature_names, storage, clusters, noise, .. } = previous;
+    let noise = noise.map(|noise| Noise { weight: noise::weight_after(&statistics), ..noise });
     // Clusters are of the components before.
     let clusters = clusters.filter(|_| step.dropped.is_empty());
-    let model = ModelFile { feature_names, storage, trace, clusters, ..ModelFile::from(step.mixture) };
+    let model = ModelFile { feature_names, storage, trace, clusters, noise, ..ModelFile::from(step.mixture) };
     output::write_model(&args.output, &model)?;
     let report = Report { statistics: &statistics, mean, change, iterations: model.trace.len(), empty: &step.empty };
     report.print(args, console)

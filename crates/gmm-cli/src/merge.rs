@@ -24,7 +24,7 @@ variances for diag, their sum for spherical. With entropy, demp or --clusters th
 the cluster of each: gmm predict then prints clusters.
 
 Without -k the number is chosen: by BIC on the rows of --data; for entropy by the elbow of the entropies; for demp and \
-bhattacharyya by --cutoff.
+bhattacharyya by --cutoff. Noise (gmm fit --noise) stays as it is, and each row counts as much as it is not noise.
 
 Examples:
   gmm merge model.json -k 3 -o merged.json
@@ -129,9 +129,9 @@ pub(crate) fn run(args: &MergeArgs, console: &Console) -> anyhow::Result<()> {
     let new = if keeps {
         ModelFile { clusters: Some(clusters.clone()), ..model.clone() }
     } else {
-        let ModelFile { feature_names, storage, .. } = &model;
-        let (feature_names, storage) = (feature_names.clone(), storage.clone());
-        ModelFile { feature_names, storage, ..ModelFile::from(merge(&model.mixture, &clusters)?) }
+        let ModelFile { feature_names, storage, noise, .. } = &model;
+        let (feature_names, storage, noise) = (feature_names.clone(), storage.clone(), noise.clone());
+        ModelFile { feature_names, storage, noise, ..ModelFile::from(merge(&model.mixture, &clusters)?) }
     };
     if let Some(path) = &args.output {
         output::write_model(path, &new)?;
@@ -199,9 +199,9 @@ fn found(args: &MergeArgs, by: By, console: &Console) -> anyhow::Result<(ModelFi
     };
     let (model, data, opened) =
         input::model_rows_and_engine((&args.model, source), args.weights.as_deref(), &args.engine, console)?;
-    input::refuse_noise(&model, &args.model)?;
     let (engine, m) = (opened.engine.as_ref(), &model.mixture);
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
+    let data = input::discounted(engine, &model, data, precision)?;
     let found = match by {
         By::Bic => {
             let (tree, criteria) = merge_by_likelihood(engine, m, &data, precision)?;

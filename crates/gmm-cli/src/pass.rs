@@ -22,7 +22,8 @@ Examples:
   gmm maximise all.stats --from model.json -o model.json
 
 Repeated, these are the iterations of gmm fit part-*.npy, to the bit on a CPU with the same number of threads. The \
-start comes from gmm fit --max-iter 0. Rows are rounded as in the fit that MODEL comes from.";
+start comes from gmm fit --max-iter 0. Rows are rounded as in the fit that MODEL comes from. The weight of \
+noise (gmm fit --noise) is estimated too, and its volume stays.";
 
 /// Run one E-step over rows and write its sums to a file (for Kaldi users: acc-stats)
 #[derive(Args)]
@@ -53,10 +54,13 @@ pub(crate) fn run(args: &PassArgs, console: &Console) -> anyhow::Result<()> {
         &args.engine,
         console,
     )?;
-    input::refuse_noise(&model, &args.model)?;
     let storage = storage(&model, args.engine.precision(), data.rows().precision());
-    let statistics = gmm_host::pass(opened.engine.as_ref(), &model.mixture, &data, &storage)
-        .map_err(|error| fit::named(error, &data))?;
+    let (engine, mixture) = (opened.engine.as_ref(), &model.mixture);
+    let statistics = match &model.noise {
+        None => gmm_host::pass(engine, mixture, &data, &storage),
+        Some(noise) => gmm_host::pass_beside(engine, mixture, noise, &data, &storage),
+    }
+    .map_err(|error| fit::named(error, &data))?;
     output::write_statistics(&args.output, &statistics)?;
     summary(&statistics, (args.json, is_stdio(&args.output)), console)
 }

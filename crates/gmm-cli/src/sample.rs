@@ -40,7 +40,7 @@ pub(crate) struct SampleArgs {
 pub(crate) fn run(args: &SampleArgs, console: &Console) -> anyhow::Result<()> {
     output::check_table_path(&args.output)?;
     output::check_apart(&args.output, &[&args.model])?;
-    let model = input::any_model(&args.model)?;
+    let model = input::model(&args.model)?;
     if let Some(noise) = model.noise.as_ref().filter(|noise| noise.region.is_none()) {
         // Before the file is begun.
         noise.overwrite(0, 0, 0, &mut [], &mut [])?;

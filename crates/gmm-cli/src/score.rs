@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use gmm_data::Column;
+use gmm_data::{Column, ModelFile};
 use gmm_host::adapt::{RatioOptions, Speakers, Trial, Utterances, log_likelihood_ratios};
 use gmm_host::{CpuEngine, Evaluation, noise, predictive_log_densities};
 use gmm_model::Dataset;
@@ -54,7 +54,8 @@ pub(crate) struct ScoreArgs {
     /// --background, a column of numbers: a ratio for the rows of each value in place of each file
     #[arg(long, value_name = "COLUMN")]
     by: Option<String>,
-    /// Components of each row in the ratio: those of largest density under the background. Computed on the CPU
+    /// Components of each row in the ratio: those of largest density under the background; all if a model has noise. Computed
+    /// on the CPU
     #[arg(
         long,
         value_name = "C",
@@ -187,7 +188,11 @@ fn ratios(args: &ScoreArgs, background: &Path, console: &Console) -> anyhow::Res
     let trials: Vec<Trial> = (0..parts.len()).map(|utterance| Trial { speaker: 0, utterance }).collect();
     let (engine, options) = (CpuEngine::new(args.engine.threads)?, RatioOptions { top: args.top });
     let speaker = Speakers::Mixtures(std::slice::from_ref(&model.mixture));
-    let found = log_likelihood_ratios(&engine, &background.mixture, &speaker, &utterances, &trials, &options)?;
+    let found = if background.noise.is_some() || model.noise.is_some() {
+        ratios_beside_noise(&engine, (&background, &model), &utterances)?
+    } else {
+        log_likelihood_ratios(&engine, &background.mixture, &speaker, &utterances, &trials, &options)?
+    };
     if args.json {
         let of = |(i, (v, rows)): (usize, (&f64, &Range<usize>))| match values.get(i) {
             Some(value) => json!({"value": value, "ratio": v, "n_rows": rows.len()}),
@@ -205,6 +210,23 @@ fn ratios(args: &ScoreArgs, background: &Path, console: &Console) -> anyhow::Res
         None => format!("{}\n", render::short(*v)),
     };
     Ok(output::print(&found.iter().enumerate().map(line).collect::<String>())?)
+}
+
+/// The ratio of each utterance, with all components and the noise of both models.
+fn ratios_beside_noise(
+    engine: &CpuEngine,
+    (background, model): (&ModelFile, &ModelFile),
+    utterances: &Utterances<'_>,
+) -> anyhow::Result<Vec<f64>> {
+    let Utterances { data, rows, precision } = *utterances;
+    let of = |file: &ModelFile| noise::log_densities(engine, &file.mixture, file.noise.as_ref(), data, precision);
+    let (under_model, under_background) = (of(model)?.0, of(background)?.0);
+    let mean = |rows: &Range<usize>| {
+        let weighed = || rows.clone().filter(|&row| data.weight(row) > 0.0);
+        let total: f64 = weighed().map(|row| data.weight(row)).sum();
+        weighed().map(|row| data.weight(row) * (under_model[row] - under_background[row])).sum::<f64>() / total
+    };
+    Ok(rows.iter().map(mean).collect())
 }
 
 /// JSON has no infinities: a log-likelihood of −∞ is null.

@@ -12,7 +12,8 @@ use crate::{args, input, render};
 
 const EXAMPLES: &str = "\
 A component is split along its principal axis into two of equal covariance, so that mean and covariance of the whole \
-mixture stay. With -k the component of largest weight times variance along that axis is split, until there are K.
+mixture stay. With -k the component of largest weight times variance along that axis is split, until there are K. \
+Noise (gmm fit --noise) stays as it is.
 
 Examples:
   gmm split model.json --component 2 -o more.json
@@ -60,8 +61,8 @@ pub(crate) fn run(args: &SplitArgs, console: &Console) -> anyhow::Result<()> {
         }
         (None, k) => (split_to(&model.mixture, k.unwrap_or_default(), &options).map_err(wrong)?, None),
     };
-    let ModelFile { feature_names, storage, .. } = model;
-    let new = ModelFile { feature_names, storage, clusters, ..ModelFile::from(mixture) };
+    let ModelFile { feature_names, storage, noise, .. } = model;
+    let new = ModelFile { feature_names, storage, clusters, noise, ..ModelFile::from(mixture) };
     match &args.output {
         Some(path) => {
             output::write_model(path, &new)?;

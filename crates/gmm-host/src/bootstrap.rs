@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 use std::str::FromStr;
 
-use gmm_model::{Covariances, Dataset, Draws, Mixture, ModelError};
+use gmm_model::{Covariances, Dataset, Draws, Mixture, ModelError, Noise};
 
-use crate::{Engine, Error, FitOptions, Init, fit};
+use crate::{Engine, Error, FitOptions, Init, NoiseOptions, NoiseStart, fit};
 
 /// How the rows of a replicate are weighted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,10 @@ pub struct Bootstrap {
     pub fitted: Mixture,
     /// One mixture per replicate; component `c` of each began as component `c` of `fitted`.
     pub replicates: Vec<Mixture>,
+    /// The noise beside `fitted`, if there is some. Its volume is a constant of the data, the same in all replicates.
+    pub noise: Option<Noise>,
+    /// The weight of the noise in each replicate; empty without noise.
+    pub noise_weights: Vec<f64>,
     /// Number of replicates that could not be fitted, and were replaced.
     pub failed: usize,
     /// Number of replicates whose EM stopped at `max_iter`.
@@ -88,19 +92,22 @@ pub struct Spreads {
     pub means: Spread,
     /// Of the covariances, in the shape of their kind.
     pub covariances: Spread,
+    /// Of the weight of the noise, one number; none without noise.
+    pub noise: Spread,
 }
 
 /// Fits `fitted` anew to replicates of `data`, from its own parameters, so that components keep their order. With
 /// [`Bootstrap::spreads`] this is mclust's `MclustBootstrap`.
 ///
-/// `options` are those of the fit; its start is not used. Whole row weights stand for repeated rows, which are drawn one by
+/// `options` are those of the fit; its start is not used. With noise, the start of [`FitRule::noise`](crate::FitRule::noise)
+/// is the noise of the fitted mixture ([`NoiseStart::Given`]). Whole row weights stand for repeated rows, which are drawn one by
 /// one; with other weights, rows are drawn together with their weights. `observer` is called after each replicate with
 /// the number done.
 ///
 /// Cost: a fit per replicate, and memory for as many mixtures.
 ///
 /// # Errors
-/// [`Error::Option`] for fewer than 2 replicates, noise or dropping of components, or other rules than those recorded; [`Error::Features`] if data and mixture differ in the number of
+/// [`Error::Option`] for fewer than 2 replicates, noise that is not given, dropping of components, or other rules than those recorded; [`Error::Features`] if data and mixture differ in the number of
 /// columns; [`Error::Interrupted`] if the observer breaks; any error of the device. A numerical failure replaces a
 /// replicate by another; its error is returned if there are more failures than ten times `replicates`.
 ///
@@ -128,7 +135,7 @@ pub fn bootstrap(
     how: &BootstrapOptions,
     observer: &mut dyn FnMut(usize) -> ControlFlow<()>,
 ) -> Result<Bootstrap, Error> {
-    options.rule.refuse_noise("the bootstrap")?;
+    let noise = given_noise(options)?;
     if how.replicates < 2 {
         let must = "at least 2".to_owned();
         return Err(Error::Option { option: "replicates", value: how.replicates.to_string(), must });
@@ -150,7 +157,14 @@ pub fn bootstrap(
     let numbers = 2 * (fitted.covariance_type().second_len(k, d) as u128 * 2 + k as u128 * d as u128);
     crate::memory::check("the mixtures of all replicates", 8 * how.replicates as u128 * numbers)?;
     let rows = data.rows().clone().into_shared();
-    let mut out = Bootstrap { fitted: fitted.clone(), replicates: Vec::new(), failed: 0, not_converged: 0 };
+    let mut out = Bootstrap {
+        fitted: fitted.clone(),
+        replicates: Vec::new(),
+        noise,
+        noise_weights: Vec::new(),
+        failed: 0,
+        not_converged: 0,
+    };
     for attempt in 0.. {
         if out.replicates.len() == how.replicates {
             break;
@@ -160,10 +174,12 @@ pub fn bootstrap(
         let rows = rows.cheap_clone().unwrap_or_else(|| rows.clone());
         match fit(engine, &Dataset::new(rows)?.with_weights(weights)?, &options) {
             Ok(found) => {
-                if let Some(rules) = how.rules.as_ref().filter(|rules| **rules != found.summary.rules) {
+                let same = |rules: &&Vec<String>| without_starts(rules) == without_starts(&found.summary.rules);
+                if let Some(rules) = how.rules.as_ref().filter(|rules| !same(rules)) {
                     return Err(other_rules(rules, &found.summary.rules));
                 }
                 out.not_converged += usize::from(!found.summary.converged);
+                out.noise_weights.extend(found.noise.map(|noise| noise.weight));
                 out.replicates.push(found.mixture);
             }
             Err(
@@ -184,6 +200,23 @@ pub fn bootstrap(
         }
     }
     Ok(out)
+}
+
+/// The noise that all replicates start from.
+fn given_noise(options: &FitOptions) -> Result<Option<Noise>, Error> {
+    match &options.rule.noise {
+        None => Ok(None),
+        Some(NoiseOptions { start: NoiseStart::Given(noise), .. }) => Ok(Some(noise.as_ref().clone())),
+        Some(_) => {
+            let must = "given, the noise of the fitted mixture, for the bootstrap".to_owned();
+            Err(Error::Option { option: "start of the noise", value: "found in the rows".to_owned(), must })
+        }
+    }
+}
+
+/// Rules of a fit without the start of the noise, which the replicates do not share.
+fn without_starts(rules: &[String]) -> Vec<&str> {
+    rules.iter().map(|rule| NoiseOptions::without_start(rule)).collect()
 }
 
 /// The error of fits that do not do what the fit of the mixture did.
@@ -231,6 +264,7 @@ impl Bootstrap {
             weights: all(&|m| m.weights().to_vec()),
             means: all(&|m| m.means().iter().copied().collect()),
             covariances: all(&|m| flat(m.covariances())),
+            noise: spread(&self.noise_weights.iter().map(|&weight| vec![weight]).collect::<Vec<_>>(), level),
         }
     }
 }

@@ -107,7 +107,7 @@ pub use restarts::{FitState, Restart};
 pub use rule::{BayesOptions, FitRule, Floor, Prior, PriorParts, WeightFamily};
 pub use sample::sample_rows;
 pub use select::{Candidate, best, select};
-pub use steps::{PassRows, maximise, maximise_with, pass, storage};
+pub use steps::{PassRows, maximise, maximise_with, pass, pass_beside, storage};
 pub use threads::{MAX_THREADS, default_threads, limit_global_threads, on_threads};
 pub use truncated::{Search, TruncatedOptions, TruncatedPass};
 pub use tuning::{Tuning, TuningSource};

@@ -4,10 +4,11 @@
 //! With the same [`RowStorage`], start, thread count and instruction set, this gives the bits of a
 //! [`fit`](crate::fit()) on the CPU engine of a data set with those parts.
 
-use gmm_model::{MStep, Mixture, Precision, RowStorage, Statistics, StatisticsError, m_step_with};
+use gmm_model::{MStep, Mixture, Noise, Precision, RowStorage, Statistics, StatisticsError, m_step_with};
 
 use crate::em::{check, singular};
 use crate::engine::check_features;
+use crate::noise::{self, NoisePass};
 use crate::rule::{self, FitRule};
 use crate::{Data, Engine, Error, Resident, shift};
 
@@ -91,6 +92,30 @@ pub fn pass<'a>(
     PassRows::new(engine, data, storage)?.pass(mixture)
 }
 
+/// As [`pass()`], beside uniform noise: responsibilities are those of the mixture with noise, so the counts `Σr` lack those of
+/// the noise. Log-likelihood, total weight and number of rows are those of all rows. The next mixture is [`maximise`]'s, and
+/// the next weight of the noise is [`noise::weight_after`]; its volume stays.
+///
+/// # Errors
+/// As for [`pass()`]; [`Error::Model`] if the noise does not belong to the mixture; [`Error::Missing`].
+pub fn pass_beside<'a>(
+    engine: &dyn Engine,
+    mixture: &Mixture,
+    noise: &Noise,
+    data: impl Into<Data<'a>>,
+    storage: &RowStorage,
+) -> Result<Statistics, Error> {
+    let data = data.into();
+    noise.check(mixture.n_features())?;
+    data.require_exact("uniform noise")?;
+    let present = data.without_absent_rows();
+    let data = present.as_ref().map_or(data, Data::from);
+    let mut loaded = PassRows::new(engine, data, storage)?;
+    let NoisePass { statistics, .. } = noise::pass(loaded.rows.as_mut(), mixture, noise, data.weights())?;
+    check(&statistics, 1)?;
+    Ok(Statistics { mixture: mixture.fingerprint(), ..statistics })
+}
+
 /// The storage of rows for passes that start from a mixture of unknown origin: shifted by a median of its means, in
 /// `precision`, or in `f64` if `f32` would lose precision ([`shift::is_felt`]).
 pub fn storage(mixture: &Mixture, precision: Precision) -> RowStorage {
@@ -119,7 +144,8 @@ pub fn maximise(statistics: &Statistics, reg_covar: f64, previous: &Mixture) -> 
 /// averaged over the columns.
 ///
 /// # Errors
-/// As for [`maximise`]; [`Error::Option`] if the rule has labels or noise, which need the rows.
+/// As for [`maximise`]; [`Error::Option`] if the rule has labels or noise, which need the rows. For statistics of
+/// [`pass_beside`] leave the noise out of the rule.
 pub fn maximise_with(
     rule: &FitRule,
     statistics: &Statistics,

@@ -107,6 +107,12 @@ impl Noise {
         NoiseTerms { weight: self.weight, log_joint: self.log_joint(), log_rest: self.log_rest() }
     }
 
+    /// Turns log densities of the Gaussian mixture into those of the mixture with this noise.
+    pub fn add_to(&self, log_densities: &mut [f64]) {
+        let terms = self.terms();
+        log_densities.iter_mut().for_each(|density| *density = terms.posterior(*density).0);
+    }
+
     /// The naive reference of a row, `(d,)`: `ln p(x)` and the responsibilities, `(k + 1,)`, of which the last is that of
     /// the noise.
     pub fn reference(&self, mixture: &Mixture, x: ArrayView1<'_, f64>) -> (f64, Vec<f64>) {

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use gmm_host::{
-    Bootstrap, BootstrapOptions, Data, Error, FitOptions, Resampling, Work, bootstrap as run, flat_covariances,
+    Bootstrap, BootstrapOptions, Data, Error, FitOptions, Init, Resampling, Work, bootstrap as run, flat_covariances,
 };
 use gmm_model::Mixture;
 use numpy::{PyArray1, PyReadonlyArray1};
@@ -22,8 +22,8 @@ use crate::supervise::{Progress, supervise};
 /// Fits the mixture of `parameters`, perhaps with factors, anew to `replicates` resamples of `rows`; `rules` are those of the
 /// record of its fit, if there is one.
 ///
-/// The returned dictionary has `weights`, `means` and `covariances`, each a flat array of all replicates, one after the
-/// other, and the numbers `failed` and `not_converged`. `follow(done, replicates)` is called after each replicate.
+/// The returned dictionary has `weights`, `means`, `covariances` and `noise_weights`, each a flat array of all replicates, one
+/// after the other, and the numbers `failed` and `not_converged`. `follow(done, replicates)` is called after each replicate.
 #[pyfunction]
 #[pyo3(signature = (rows, options, place, parameters, replicates, resampling, rules=None, weights=None, follow=None))]
 #[expect(clippy::too_many_arguments, reason = "each is an argument in Python")]
@@ -41,8 +41,10 @@ pub(crate) fn bootstrap<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let (resampling, seed) = (word::<Resampling>(resampling)?, options.options.seed);
     let how = BootstrapOptions { replicates, resampling, seed, rules };
-    let options = FitOptions { precision: place.precision, fast: place.fast, ..options.options };
     let mixture = attributes(parameters)?;
+    let init = Init::Given(Box::new(mixture.clone()));
+    let options = FitOptions { precision: place.precision, fast: place.fast, init, ..options.options }
+        .with_covariance(mixture.covariance_model());
     let rows = Rows::new(rows, weights)?;
     let (shape, precision, is_on_gpu) = (rows.dim(), rows.precision(), rows.is_on_gpu());
     let (unchecked, owner) = rows.split();
@@ -68,6 +70,7 @@ pub(crate) fn bootstrap<'py>(
     out.set_item("weights", all(&|m| m.weights().to_vec()))?;
     out.set_item("means", all(&|m| m.means().iter().copied().collect()))?;
     out.set_item("covariances", all(&|m| flat_covariances(m.covariances())))?;
+    out.set_item("noise_weights", PyArray1::from_slice(py, &found.noise_weights))?;
     out.set_item("failed", found.failed)?;
     out.set_item("not_converged", found.not_converged)?;
     Ok(out)

@@ -55,6 +55,15 @@ def test_a_synthetic_conversation_has_at_most_15_percent_of_error(program, voice
     assert score.error_rate(known, program.diarize(samples, conversation.RATE)) <= 0.15
 
 
+@pytest.mark.skipif(shutil.which("espeak-ng") is None, reason="espeak-ng is not installed")
+def test_every_accent_and_variant_is_another_voice():
+    import conversation
+
+    voices = [f"{accent}+{variant}" for accent in conversation.ACCENTS for variant in conversation.VARIANTS]
+    said = {conversation.speech("Good.", voice, 50, 160).tobytes() for voice in voices}
+    assert len(said) == len(voices)
+
+
 def test_viterbi_finds_the_best_of_all_segmentations(program):
     def cost(labels, scores, shortest):
         runs = [len(list(run)) for _, run in itertools.groupby(labels)]

@@ -1,18 +1,22 @@
 """Uniform noise: fits, predictions, files and pickles."""
 
+import copy
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import softmax, xlogy
 from scipy.stats import multivariate_normal
 
 import gmm_rs
-from gmm_rs import select
+from gmm_rs import _rules, select
+from gmm_rs.adapt import adapt
 from gmm_rs.exceptions import ParameterError
 from gmm_rs.files import read
 from gmm_rs.mixture import GaussianMixture
-from gmm_rs.structure import merge
+from gmm_rs.steps import e_step
+from gmm_rs.structure import combine, distances, kl, merge, split, split_merge, tree
 from sklearn.base import clone
 
 CHEVRON = read(Path(__file__).parents[3] / "data" / "chevron.csv")
@@ -115,8 +119,69 @@ def test_float32_rows_give_the_same_noise(model):
     assert single.score_samples(CHEVRON.astype(np.float32)).dtype == np.float32
 
 
+def naive(model, rows):
+    """Responsibilities (n, k + 1), of which the last are those of the noise."""
+    return softmax(joint(model, rows), axis=1)
+
+
+def test_splits_merges_and_trees_keep_the_noise(model):
+    three = split(model, 0)
+    assert len(three.weights_) == 3 and three.noise_weight_ == model.noise_weight_
+    assert three.noise_region_ == model.noise_region_
+    back = merge(three, 2)
+    np.testing.assert_allclose(back.covariances_.sum(axis=0), model.covariances_.sum(axis=0), rtol=1e-10)
+    assert back.noise_log_volume_ == model.noise_log_volume_
+    assert distances(three).shape == (3, 3)
+    assert tree(three).clusters(2).tolist() == [0, 1, 0]
+    assert len(merge(three, X=CHEVRON, device="cpu").weights_) == 2
+
+
+def test_entropies_are_those_of_rows_that_are_not_noise(model):
+    three = split(model, 0)
+    found = combine(three, CHEVRON, device="cpu")
+    all_ = naive(three, CHEVRON)
+    rest = all_[:, :3].sum(axis=1)
+    of = all_[:, :3] / rest[:, None]
+
+    def entropy(clusters):
+        return -(rest[:, None] * xlogy(clusters, clusters)).sum()
+
+    two = np.stack([of[:, 0] + of[:, 2], of[:, 1]], axis=1)
+    np.testing.assert_allclose(found.entropy[:2], [entropy(of), entropy(two)], rtol=1e-8)
+    labels = found.predict(three.predict_proba(CHEVRON))
+    np.testing.assert_array_equal(labels == -1, all_[:, 3] > np.stack([all_[:, 0] + all_[:, 2], all_[:, 1]]).max(axis=0))
+
+
+def test_adapted_means_share_the_rows_with_the_noise(model):
+    weights = np.linspace(0.0, 2.0, len(CHEVRON))
+    found = adapt(model, CHEVRON, relevance=16.0, sample_weight=weights, device="cpu")
+    r = naive(model, CHEVRON)[:, :2] * weights[:, None]
+    counts = r.sum(axis=0)[:, None]
+    expected = (r.T @ CHEVRON + 16.0 * model.means_) / (counts + 16.0)
+    np.testing.assert_allclose(found.means_, expected, rtol=1e-10)
+    assert found.noise_weight_ == model.noise_weight_
+
+
+def test_imputed_values_are_those_of_a_row_that_is_not_noise(model):
+    plain = copy.deepcopy(model)
+    _rules.set_noise(plain, None)
+    holes = np.array([[40.0, np.nan], [np.nan, 35.0], [60.0, 20.0]])
+    np.testing.assert_array_equal(model.impute(holes), plain.impute(holes))
+
+
+def test_the_bootstrap_fits_the_noise_anew(model):
+    found = gmm_rs.bootstrap(model, CHEVRON, replicates=30, random_state=0)
+    assert found.noise_weights.shape == (30,)
+    spread = found.noise_weights_spread
+    assert spread.lower < model.noise_weight_ < spread.upper
+    # Of a share of rows whose labels were known, the standard error is binomial; not knowing them adds to it.
+    binomial = np.sqrt(model.noise_weight_ * (1 - model.noise_weight_) / len(CHEVRON))
+    assert 0.7 * binomial < spread.standard_error < 3 * binomial
+    assert gmm_rs.bootstrap(fitted(noise=None), CHEVRON, replicates=3).noise_weights is None
+
+
 def test_what_does_not_know_noise_refuses_it(model):
-    for call in (model.to_sklearn, lambda: merge(model, 1), lambda: gmm_rs.bootstrap(model, CHEVRON)):
+    for call in (model.to_sklearn, lambda: kl(model, model), lambda: e_step(CHEVRON, model), lambda: split_merge(model, CHEVRON)):
         with pytest.raises(ParameterError, match="uniform noise"):
             call()
     with pytest.raises(ParameterError, match="noise"):

@@ -174,3 +174,15 @@ def test_bad_input_is_an_error_that_says_what(curve):
         found.log_density(X, np.c_[y, y])
     far = found.predict([[1e200, -1e200]], return_std=True)
     assert np.isfinite(far).all()
+
+
+def test_predictions_have_the_dtype_of_the_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 2))
+    y = X @ [1.0, -2.0] + rng.normal(size=200)
+    model = GaussianMixtureRegressor(2, device="cpu", random_state=0).fit(X, y)
+    for rows in (X, X.astype(np.float32)):
+        mean, deviation = model.predict(rows, return_std=True)
+        found = [mean, deviation, model.predict(rows), model.sample_y(rows, 2), model.log_density(rows, y)]
+        assert [array.dtype for array in found] == [rows.dtype] * 5
+    np.testing.assert_allclose(mean, model.predict(X), atol=1e-5)

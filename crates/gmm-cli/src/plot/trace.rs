@@ -28,7 +28,7 @@ pub(crate) struct TraceArgs {
 
 pub(crate) fn run(args: &TraceArgs, console: &Console) -> anyhow::Result<()> {
     args.output.check(&[&args.model])?;
-    let (model, name) = (input::any_model(&args.model)?, input::display(&args.model));
+    let (model, name) = (input::model(&args.model)?, input::display(&args.model));
     let Some(summary) = &model.fit else {
         let why =
             format!("{name}: the model has no record of a fit, so there is no trace: use a model written by gmm fit");

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &ReportArgs, console: &Console) -> anyhow::Result<()> {
         }
     };
     let text = match source {
-        None => text(&name, &input::any_model(&args.model)?, None, console)?,
+        None => text(&name, &input::model(&args.model)?, None, console)?,
         Some(source) => {
             let (model, data, opened) =
                 input::model_rows_and_engine((&args.model, source), None, &args.engine, console)?;

@@ -7,6 +7,7 @@
 //! does both at once ([`Passes::pass_beside`](crate::Passes::pass_beside)).
 
 mod clean;
+mod discounted;
 mod evaluate;
 mod pass;
 mod region;
@@ -17,6 +18,7 @@ use gmm_model::{Dataset, Noise};
 
 use crate::{Data, Error, FitOptions, Init};
 
+pub use discounted::{discounted, weight_after};
 pub use evaluate::{evaluate, labels, log_densities, responsibilities, sample_rows, score};
 pub use region::region;
 
@@ -83,7 +85,15 @@ impl NoiseOptions {
             NoiseStart::Given(_) => "given".to_owned(),
         };
         let of = if noise.region.is_some() { "uniform noise" } else { "uniform noise in a given volume" };
-        format!("{of}: log volume {}, start {start}", noise.log_volume)
+        format!("{of}: log volume {}{START}{start}", noise.log_volume)
+    }
+
+    /// The line of [`line`](Self::line) without the start; other lines as they are.
+    pub(crate) fn without_start(line: &str) -> &str {
+        match line.split_once(START) {
+            Some((rule, _)) if line.starts_with("uniform noise") => rule,
+            _ => line,
+        }
     }
 }
 
@@ -180,6 +190,9 @@ fn given(rows: &[bool], labels: &Option<Arc<Vec<Option<usize>>>>, whole: Data<'_
     }
     Ok((bounded(noise / total), clear))
 }
+
+/// What precedes the start in the record of a fit.
+const START: &str = ", start ";
 
 /// A share of noise from which EM can start: 0 and 1 are fixed points of EM.
 fn bounded(share: f64) -> f64 {

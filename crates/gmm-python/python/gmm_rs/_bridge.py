@@ -418,6 +418,19 @@ def log_densities(model, X):
     return found.astype(width(model, X), copy=False)
 
 
+def discounted(model, X, weights, where):
+    """Row weights times the probability that each row is not noise of `model`; as they are if it has no noise.
+
+    Sums over the responsibilities of the Gaussian components are then those of the mixture with noise.
+    """
+    if not hasattr(model, "noise_weight_"):
+        return weights
+    rest = 1.0 - _rules.beside_noise(model, _core.log_densities(X, parameters(model), where))[1]
+    found = rest if weights is None else weights * rest
+    # Below this a weight is no float32 of full precision.
+    return np.where(found < np.finfo(np.float32).tiny, 0.0, found)
+
+
 def responsibilities(model, X):
     """Responsibilities, `(n, k)`, in the wider dtype of rows and parameters; with noise `(n, k + 1)`, the noise last."""
     has_noise = hasattr(model, "noise_weight_")

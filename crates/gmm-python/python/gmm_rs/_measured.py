@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _core, _gpu, _inputs, _limits, _numbers, _rules
+from gmm_rs import _bridge, _core, _gpu, _inputs, _limits, _numbers
 from gmm_rs._place import place
 from gmm_rs.exceptions import ParameterError
 
@@ -242,7 +242,6 @@ class MeasuredMixture:
             Covariance of each true row given the noisy one, if `return_cov`.
         """
         check_is_fitted(self)
-        _rules.refuse_noise(self, "which is not used here")
         found = _inputs.contiguous(rows(self, X, noise, projection, None, reset=False))
         dtype = _bridge.width(self, found)
         both = _core.deconvolve(found, _bridge.parameters(self), place(self, found))

@@ -6,7 +6,7 @@ import copy
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _core, _gpu, _inputs, _rules
+from gmm_rs import _bridge, _core, _gpu, _inputs
 from gmm_rs._base import count
 from gmm_rs._place import place
 from gmm_rs.exceptions import DataError, ParameterError
@@ -45,7 +45,6 @@ def impute(model, X, how, n_draws):
         raise ParameterError(f"how is {how!r}: choose one of {', '.join(_HOW)}")
     if n_draws is not None:
         n_draws, how = count(n_draws, "n_draws"), "draw"
-    _rules.refuse_noise(model, "which is not used here")
     # Whatever a fit does with NaN, here it is a missing value.
     reader = copy.copy(model)
     reader.missing = "em"

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.utils.validation import _check_y
 
-from gmm_rs import _bridge, _inputs, _rules
+from gmm_rs import _bridge, _inputs
 from gmm_rs._gpu import to_host
 from gmm_rs._place import place
 from gmm_rs.exceptions import DataError
@@ -59,7 +59,6 @@ def host_rows(model, X, *, reset, **checks):
 
 def given(estimator):
     """Covariance type, weights, means and covariances of a fitted mixture in float64."""
-    _rules.refuse_noise(estimator, "which is not used here")
     arrays = (to_host(getattr(estimator, name)) for name in ("weights_", "means_", "covariances_"))
     weights, means, covariances = (np.ascontiguousarray(array, dtype=np.float64) for array in arrays)
     # float32 weights may sum to 1 only within their rounding.

@@ -109,20 +109,21 @@ class Combination:
         Parameters
         ----------
         responsibilities : array-like of shape (n, k)
-            Those of the components, the result of ``predict_proba`` of the mixture.
+            Those of the components, the result of ``predict_proba`` of the mixture; with noise (n, k + 1), the noise last.
 
         Returns
         -------
         proba : ndarray of shape (n, n_clusters)
+            With noise (n, n_clusters + 1), the noise last.
         """
         responsibilities = np.asarray(responsibilities)
         k = len(self.clusters)
-        if responsibilities.ndim != 2 or responsibilities.shape[1] != k:
+        if responsibilities.ndim != 2 or responsibilities.shape[1] not in (k, k + 1):
             raise ParameterError(f"responsibilities have shape {responsibilities.shape}: expected (n, {k})")
         proba = np.zeros((len(responsibilities), self.n_clusters), responsibilities.dtype)
         for component, cluster in enumerate(self.clusters):
             proba[:, cluster] += responsibilities[:, component]
-        return proba
+        return np.hstack([proba, responsibilities[:, k:]])
 
     def predict(self, responsibilities):
         """Return the cluster of each row.
@@ -135,8 +136,10 @@ class Combination:
         Returns
         -------
         labels : ndarray of shape (n,)
+            -1 for noise.
         """
-        return self.predict_proba(responsibilities).argmax(axis=1)
+        labels = self.predict_proba(responsibilities).argmax(axis=1)
+        return np.where(labels == self.n_clusters, -1, labels)
 
     def __repr__(self):
         return f"Combination(<{len(self.clusters)} components in {self.n_clusters} clusters>)"

@@ -201,7 +201,8 @@ class GaussianMixtureRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """
         rows = self._rows(X)
         means, deviations = _core.regress_moments(rows, self._regression(), place(self))
-        return (self._shaped(means), self._shaped(deviations)) if return_std else self._shaped(means)
+        means, deviations = (self._shaped(values).astype(rows.dtype, copy=False) for values in (means, deviations))
+        return (means, deviations) if return_std else means
 
     def sample_y(self, X, n_samples=1, random_state=0):
         """Draw targets given the features.
@@ -227,6 +228,7 @@ class GaussianMixtureRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             raise ParameterError(f"n_samples is {n_samples!r}: it must be an integer of at least 1")
         seed = _bridge.seed(random_state)
         draws = _core.regress_draws(rows, self._regression(), place(self), int(n_samples), seed).swapaxes(1, 2)
+        draws = draws.astype(rows.dtype, copy=False)
         return draws[:, 0] if self._is_vector else draws
 
     def log_density(self, X, y):
@@ -250,7 +252,8 @@ class GaussianMixtureRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if y.shape[1] != self.n_targets_:
             raise ParameterError(f"y has {y.shape[1]} targets: the model has {self.n_targets_}")
         joint = np.ascontiguousarray(np.hstack([rows, y]), dtype=np.float64)
-        return _core.regress_log_densities(joint, self._regression(), place(self))
+        found = _core.regress_log_densities(joint, self._regression(), place(self))
+        return found.astype(rows.dtype, copy=False)
 
     def conditional(self, X):
         """Compute the mixtures of the targets given the features.

@@ -44,9 +44,16 @@ class Bootstrap:
 
     weights_spread, means_spread, covariances_spread : Spread
         Standard errors (with divisor replicates − 1) and percentile intervals.
+
+    noise_weights : ndarray of shape (replicates,) or None
+        Weights of the noise, if the model has some. Its volume is the same in all replicates.
+
+    noise_weights_spread : Spread or None
     """
 
-    def __init__(self, weights, means, covariances, level):
+    def __init__(self, weights, means, covariances, level, noise_weights=None):
+        self.noise_weights = noise_weights
+        self.noise_weights_spread = None if noise_weights is None else _spread(noise_weights, level)
         self.weights = weights
         self.means = means
         self.covariances = covariances
@@ -76,7 +83,7 @@ def bootstrap(
     Parameters
     ----------
     model : GaussianMixture
-        Fitted model. Its `reg_covar`, prior, floors, fixed and shared parts, `factors`, `device`, `precision` and `n_jobs`
+        Fitted model. Its `reg_covar`, prior, floors, fixed and shared parts, `factors`, noise, `device`, `precision` and `n_jobs`
         are used. What a fit also depends on, but the model does not hold, is refused: measurement errors, limits, labels,
         and the rule of a fit that was read from a file.
 
@@ -127,7 +134,6 @@ def bootstrap(
         raise ParameterError(f"level is {level!r}: it must be a number between 0 and 1")
     replicates = index(replicates, "replicates", 2)
     check_is_fitted(model)
-    _rules.refuse_noise(model, "which the bootstrap does not fit")
     rows = _inputs.rows(model, X, reset=False, ensure_min_samples=2)
     k, kind = len(model.weights_), model.covariance_type
     options = {
@@ -141,6 +147,9 @@ def bootstrap(
         "seed": _bridge.seed(random_state),
         "rule": _rules.rule(model, None, *rows.shape),
     }
+    noise = _rules.noise_of(model)
+    if noise is not None:
+        options["rule"]["noise"] = _rules.given_noise(noise)
     found = _core.bootstrap(
         _inputs.contiguous(rows),
         options,
@@ -161,7 +170,7 @@ def bootstrap(
         found[name].reshape(replicates, *np.shape(getattr(model, f"{name}_")))
         for name in ("weights", "means", "covariances")
     )
-    return Bootstrap(*arrays, level)
+    return Bootstrap(*arrays, level, None if noise is None else found["noise_weights"])
 
 
 def _spread(draws, level):

@@ -21,7 +21,11 @@ class Bootstrap:
     weights_spread: Spread
     means_spread: Spread
     covariances_spread: Spread
-    def __init__(self, weights: _Float, means: _Float, covariances: _Float, level: float) -> None: ...
+    noise_weights: _Float | None
+    noise_weights_spread: Spread | None
+    def __init__(
+        self, weights: _Float, means: _Float, covariances: _Float, level: float, noise_weights: _Float | None = None
+    ) -> None: ...
 
 def bootstrap(
     model: GaussianMixture,

@@ -291,15 +291,19 @@ def _loaded(rows, sample_weight, where, storage, passes):
     return _core.PassRows(_inputs.contiguous(rows), place(where, rows), (precision, shift), passes, weights)
 
 
-def _given(model, covariance_type):
-    """Covariance type, weights, means and covariances of an estimator or a tuple, float64."""
+def _given(model, covariance_type, *, noise=None):
+    """Covariance type, weights, means and covariances of an estimator or a tuple, float64.
+
+    An estimator with uniform noise is refused unless `noise` is 'beside': the Gaussian components are then all that counts.
+    """
     if isinstance(model, tuple | list):
         if len(model) != 3:
             raise ParameterError(f"the mixture has {len(model)} parts: it must be (weights, means, covariances)")
         arrays = model
     else:
         check_is_fitted(model)
-        _rules.refuse_noise(model, "which is not used here")
+        if noise != "beside":
+            _rules.refuse_noise(model, "which (weights, means, covariances) lack")
         covariance_type = model.covariance_type
         arrays = (model.weights_, model.means_, model.covariances_)
     return (covariance_type, *(np.ascontiguousarray(float64(to_host(array))) for array in arrays))

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 from sklearn.mixture._gaussian_mixture import GaussianMixture as Original
 
-from gmm_rs import _bridge, _core, _fitted, _inputs
+from gmm_rs import _bridge, _core, _fitted, _inputs, _rules
 from gmm_rs._given import Parameters, index
 from gmm_rs._place import place
 from gmm_rs._structure_results import Combination, Divergence, Tree
@@ -29,7 +29,8 @@ def distances(model, criterion="kl", covariance_type="full"):
     Parameters
     ----------
     model : estimator or tuple
-        A fitted `GaussianMixture` of this package or scikit-learn, or ``(weights, means, covariances)``.
+        A fitted `GaussianMixture` of this package or scikit-learn, or ``(weights, means, covariances)``. Noise of an
+        estimator stays, and each row counts as much as it is not noise; :func:`kl` and :func:`split_merge` refuse it.
 
     criterion : {'kl', 'bhattacharyya', 'runnalls'}, default='kl'
         Symmetric Kullback-Leibler divergence, Bhattacharyya's distance, or Runnalls' bound on the divergence that the
@@ -49,7 +50,7 @@ def distances(model, criterion="kl", covariance_type="full"):
     >>> distances(([0.5, 0.5], [[0.0], [3.0]], [1.0, 1.0]), covariance_type="spherical").tolist()
     [[0.0, 9.0], [9.0, 0.0]]
     """
-    return _core.distances_of(_given(model, covariance_type), _word(criterion, _DISTANCES))
+    return _core.distances_of(_given(model, covariance_type, noise="beside"), _word(criterion, _DISTANCES))
 
 
 def kl(f, g, *, covariance_type="full", draws=20_000, random_state=0):
@@ -112,7 +113,7 @@ def tree(model, criterion="runnalls", covariance_type="full"):
     >>> found.clusters(2).tolist()
     [0, 1, 0]
     """
-    found = _core.tree(_given(model, covariance_type), _word(criterion, _DISTANCES))
+    found = _core.tree(_given(model, covariance_type, noise="beside"), _word(criterion, _DISTANCES))
     return Tree(found["linkage"], found["values"], found["labels"])
 
 
@@ -174,13 +175,13 @@ def merge(
     >>> found.means.tolist(), found.covariances.tolist()
     ([[0.5], [9.0]], [1.25, 1.0])
     """
-    given = _given(model, covariance_type)
+    given = _given(model, covariance_type, noise="beside")
     if criterion is None:
         criterion = "runnalls" if X is None else "bic"
     if _word(criterion, (*_DISTANCES, "bic")) == "bic":
         if X is None:
             raise ParameterError("criterion 'bic' needs the rows: give X")
-        found = _of_rows(given, X, "bic", sample_weight, device, precision, n_jobs)
+        found = _of_rows(model, given, X, "bic", sample_weight, device, precision, n_jobs)
         count = found["best"] if n_components is None else n_components
     else:
         if n_components is None:
@@ -251,9 +252,9 @@ def combine(
     >>> found.clusters.tolist(), found.n_clusters
     ([0, 0, 1], 2)
     """
-    given = _given(model, covariance_type)
+    given = _given(model, covariance_type, noise="beside")
     _word(criterion, ("entropy", "demp"))
-    found = _of_rows(given, X, criterion, sample_weight, device, precision, n_jobs)
+    found = _of_rows(model, given, X, criterion, sample_weight, device, precision, n_jobs)
     k = len(given[1])
     if n_clusters is None:
         joined = np.flatnonzero(~(found["values"] >= cutoff))
@@ -297,7 +298,7 @@ def split(model, component=None, n_components=None, *, share=0.5, distance=0.5, 
     >>> split(([1.0], [[0.0]], [[4.0]]), 0, covariance_type="diag").means.tolist()
     [[-1.0], [1.0]]
     """
-    given = _given(model, covariance_type)
+    given = _given(model, covariance_type, noise="beside")
     if (component is None) == (n_components is None):
         raise ParameterError("give either component or n_components")
     component = None if component is None else index(component, "component", 0)
@@ -372,15 +373,15 @@ def _word(word, choices):
     return word
 
 
-def _of_rows(given, X, criterion, sample_weight, device, precision, n_jobs):
+def _of_rows(model, given, X, criterion, sample_weight, device, precision, n_jobs):
     """The tree by a criterion of the rows."""
     where = SimpleNamespace(device=device, precision=precision, n_jobs=n_jobs)
-    rows = _inputs.array_in_place(X, place(where))
-    d = given[2].shape[-1]
+    rows, d = _inputs.array_in_place(X, place(where)), given[2].shape[-1]
     if rows.shape[1] != d:
         raise ParameterError(f"X has {rows.shape[1]} columns, the mixture has {d}")
-    weights = _inputs.weights(sample_weight, rows)
-    return _core.tree_of_rows(_inputs.contiguous(rows), given, place(where, rows), criterion, weights)
+    of, weights = place(where, rows), _inputs.weights(sample_weight, rows)
+    rows = _inputs.contiguous(rows)
+    return _core.tree_of_rows(rows, given, of, criterion, _bridge.discounted(model, rows, weights, of))
 
 
 def _like(model, kind, found):
@@ -395,4 +396,5 @@ def _like(model, kind, found):
     made.n_features_in_ = found["means"].shape[1]
     if hasattr(model, "feature_names_in_"):
         made.feature_names_in_ = model.feature_names_in_
+    _rules.set_noise(made, _rules.noise_of(model))
     return made
