@@ -286,6 +286,21 @@ pub(crate) mod products {
         }
     }
 
+    pub(crate) struct CudaRows<T: Number> {
+        never: Infallible,
+        _of: PhantomData<T>,
+    }
+
+    impl<T: Number> CudaRows<T> {
+        pub(crate) fn new(multiplier: &CudaMultiplier, _rows: ArrayView2<'_, T>) -> Result<Self, Error> {
+            match multiplier.never {}
+        }
+
+        pub(crate) const fn data(&self) -> &DeviceData {
+            match self.never {}
+        }
+    }
+
     pub(crate) struct CudaMatrix<T: Number> {
         never: Infallible,
         _of: PhantomData<T>,

@@ -162,15 +162,15 @@ async fn model_infer(app: Arc<App>, request: ModelInferRequest) -> Result<ModelI
         _ => None,
     };
     let count = count.map(|count| usize::try_from(count).map_err(|_| Refusal::bad("count must not be negative")));
-    let (missing, count) = (text("missing"), count.transpose()?);
+    let (missing, matrix, count) = (text("missing"), text("matrix"), count.transpose()?);
     let served = slot.served();
     let names: Vec<&str> = match outputs.as_slice() {
         [] => infer::default_names(&served),
         all => all.iter().map(|output| output.name.as_str()).collect(),
     };
-    let request = InferRequest { id: None, inputs, outputs: Vec::new(), is_binary: is_raw, missing, count };
+    let request = InferRequest { id: None, inputs, outputs: Vec::new(), is_binary: is_raw, missing, matrix, count };
     let mut answer = Answer { outputs: Vec::new(), raw: Vec::new(), is_raw };
-    infer::infer(&served, request, &names, &app.limits, &mut answer).await?;
+    infer::infer(&served, request, &names, &app.models, &app.limits, &mut answer).await?;
     Ok(ModelInferResponse {
         model_name: slot.source.name.clone(),
         model_version: slot.source.version.to_string(),

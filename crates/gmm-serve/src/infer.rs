@@ -2,29 +2,18 @@
 
 use std::sync::Arc;
 
-use ndarray::ArrayView2;
-
 use crate::batch::{Batcher, Share};
-use crate::matrix::{Product, ServedMatrix};
 use crate::model::Outputs;
-use crate::registry::{Served, Slot};
+use crate::products::{self, Asked};
+use crate::registry::{Models, Served, Slot};
 use crate::tensor::{Answer, Elements, Request, Tensor, Values};
 use crate::{Limits, Refusal};
 
 /// The outputs of a model.
 pub(crate) const MODEL_OUTPUTS: [&str; 5] = ["label", "responsibilities", "log_density", "outlier", "conditional_mean"];
 
-/// The outputs of a matrix.
-pub(crate) const MATRIX_OUTPUTS: [&str; 5] = ["indices", "values", "inner", "quadratic_form", "mahalanobis"];
-
 /// The input of a model.
 pub(crate) const ROWS: &str = "rows";
-
-/// The input of a matrix.
-pub(crate) const QUESTIONS: &str = "questions";
-
-/// Rows that a search returns if the request does not say how many.
-pub(crate) const COUNT: usize = 10;
 
 /// Numbers that are looked at together.
 const AT_ONCE: usize = 1024;
@@ -63,6 +52,7 @@ impl Sink for Http<'_> {
 pub(crate) async fn answer(
     slot: &Slot,
     mut request: Request,
+    models: &Models,
     limits: &Limits,
 ) -> Result<(Vec<u8>, Option<usize>), Refusal> {
     let served = slot.served();
@@ -72,7 +62,7 @@ pub(crate) async fn answer(
     let answer = Answer::new(&slot.source.name, &version, request.id.as_deref(), capacity);
     let mut sink = Http { answer, outputs: &outputs };
     let names: Vec<&str> = outputs.iter().map(|(name, _)| name.as_str()).collect();
-    infer(&served, request, &names, limits, &mut sink).await?;
+    infer(&served, request, &names, models, limits, &mut sink).await?;
     Ok(sink.answer.finish())
 }
 
@@ -91,7 +81,7 @@ pub(crate) fn default_names(served: &Served) -> Vec<&'static str> {
             let outlier = batcher.model.file.outliers.map(|_| "outlier");
             ["label", "responsibilities", "log_density"].into_iter().chain(outlier).collect()
         }
-        Served::Matrix(_) => vec!["indices", "values"],
+        Served::Matrix(_) => products::DEFAULT_OUTPUTS.to_vec(),
     }
 }
 
@@ -103,6 +93,7 @@ pub(crate) async fn infer(
     served: &Arc<Served>,
     request: Request,
     outputs: &[&str],
+    models: &Models,
     limits: &Limits,
     sink: &mut (impl Sink + ?Sized),
 ) -> Result<(), Refusal> {
@@ -117,15 +108,8 @@ pub(crate) async fn infer(
             Ok(())
         }
         Served::Matrix(matrix) => {
-            let [Tensor { shape, values, .. }] =
-                <[Tensor; 1]>::try_from(request.inputs).map_err(|all| one_input(QUESTIONS, all.len()))?;
-            let k = matrix.dim().1;
-            let q = two_sides(&shape, k).ok_or_else(|| wrong_shape(QUESTIONS, &shape, k))?;
-            limits.check_rows(q)?;
-            let questions =
-                ArrayView2::from_shape((q, k), &values).map_err(|e| Refusal::fault(e.to_string()))?.to_owned();
-            let count = request.count.unwrap_or_else(|| COUNT.min(matrix.dim().0));
-            tokio::task::block_in_place(|| products(matrix, questions.view(), count, outputs, limits, sink))
+            let asked = Asked::of(matrix, request, models, limits)?;
+            tokio::task::block_in_place(|| products::put(matrix, &asked, outputs, limits, sink))
         }
     }
 }
@@ -165,21 +149,21 @@ fn wanted(batcher: &Batcher, outputs: &[&str]) -> Result<Outputs, Refusal> {
     Ok(wanted)
 }
 
-fn no_output(name: &str, all: &[&str]) -> Refusal {
+pub(crate) fn no_output(name: &str, all: &[&str]) -> Refusal {
     Refusal::bad(format!("no output '{}': there are {}", gmm_model::shown(name), all.join(", ")))
 }
 
-fn one_input(name: &str, found: usize) -> Refusal {
+pub(crate) fn one_input(name: &str, found: usize) -> Refusal {
     Refusal::bad(format!("{found} inputs: give one, '{name}'"))
 }
 
-fn wrong_shape(name: &str, shape: &[usize], d: usize) -> Refusal {
+pub(crate) fn wrong_shape(name: &str, shape: &[usize], d: usize) -> Refusal {
     let name = gmm_model::shown(name);
     Refusal::bad(format!("input '{name}' has shape {shape:?}: it must be [n, {d}], of n rows of {d} columns"))
 }
 
 /// `n` of the shape `[n, d]`, or 1 of `[d]`; n is at least 1.
-fn two_sides(shape: &[usize], d: usize) -> Option<usize> {
+pub(crate) fn two_sides(shape: &[usize], d: usize) -> Option<usize> {
     match *shape {
         [n, columns] if columns == d && n > 0 => Some(n),
         [columns] if columns == d => Some(1),
@@ -281,44 +265,4 @@ fn put(batcher: &Batcher, (results, range): &Share, n: usize, outputs: &[&str], 
             }
         }
     }
-}
-
-/// Gives the products of the questions to the sink.
-fn products(
-    matrix: &ServedMatrix,
-    questions: ArrayView2<'_, f64>,
-    count: usize,
-    outputs: &[&str],
-    limits: &Limits,
-    sink: &mut (impl Sink + ?Sized),
-) -> Result<(), Refusal> {
-    let q = questions.nrows();
-    let mut best = None;
-    for (i, name) in outputs.iter().enumerate() {
-        let product = match *name {
-            "indices" | "values" => Product::Best,
-            "inner" => Product::Inner,
-            "quadratic_form" => Product::QuadraticForm,
-            "mahalanobis" => Product::Mahalanobis,
-            other => return Err(no_output(other, &MATRIX_OUTPUTS)),
-        };
-        limits.check_answer(matrix.answer_len(product, q, count))?;
-        if product == Product::Best {
-            let best = match &mut best {
-                Some(best) => best,
-                none => none.insert(matrix.best(questions, count)?),
-            };
-            match *name {
-                "indices" => sink.put(name, &[q, count], Values::U64(&best.indices), i),
-                _ => sink.put(name, &[q, count], Values::F64(&best.values), i),
-            }
-            continue;
-        }
-        let values = matrix.values(product, questions)?;
-        match product {
-            Product::Inner => sink.put(name, &[q, matrix.dim().0], Values::F64(&values), i),
-            _ => sink.put(name, &[q], Values::F64(&values), i),
-        }
-    }
-    Ok(())
 }

@@ -52,6 +52,7 @@ mod metrics;
 mod model;
 mod patience;
 mod plain;
+mod products;
 mod registry;
 mod routes;
 mod server;

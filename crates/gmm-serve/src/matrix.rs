@@ -2,14 +2,15 @@
 //!
 //! Questions of several requests are not multiplied together: the last bits of a product depend on the size of the batch.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use gmm_host::products::Scalar;
 use gmm_host::{Engine, ResidentFactor, ResidentMatrix};
-use gmm_model::Matrix;
+use gmm_model::{Matrix, RowArray};
 use ndarray::{Array2, ArrayView2};
 
 use crate::Refusal;
+use crate::tensor::Elements;
 
 /// What a request asks of a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,7 @@ pub(crate) struct Best {
 /// A resident matrix in the precision of its file.
 pub(crate) struct ServedMatrix {
     matrix: Stored,
+    engine: Arc<dyn Engine>,
     factor: OnceLock<Result<ResidentFactor, Refusal>>,
 }
 
@@ -53,14 +55,32 @@ macro_rules! of {
 }
 
 impl ServedMatrix {
+    /// A matrix that stays. It is uploaded now if the engine is a GPU.
+    ///
     /// # Errors
-    /// Errors if the engine has no products.
-    pub(crate) fn new(matrix: Matrix, engine: &dyn Engine) -> Result<Self, gmm_host::Error> {
+    /// Errors if the engine has no products, or its memory is short.
+    pub(crate) fn resident(matrix: Matrix, engine: &Arc<dyn Engine>) -> Result<Self, gmm_host::Error> {
+        let found = Self::new(matrix, engine)?;
+        of!(&found.matrix, a => a.prepare())?;
+        Ok(found)
+    }
+
+    fn new(matrix: Matrix, engine: &Arc<dyn Engine>) -> Result<Self, gmm_host::Error> {
         let matrix = match matrix {
-            Matrix::F32(a) => Stored::F32(ResidentMatrix::of_rows(engine, a)?),
-            Matrix::F64(a) => Stored::F64(ResidentMatrix::of_rows(engine, a)?),
+            Matrix::F32(a) => Stored::F32(ResidentMatrix::of_rows(&**engine, a)?),
+            Matrix::F64(a) => Stored::F64(ResidentMatrix::of_rows(&**engine, a)?),
         };
-        Ok(Self { matrix, factor: OnceLock::new() })
+        Ok(Self { matrix, engine: engine.clone(), factor: OnceLock::new() })
+    }
+
+    /// A square matrix, `(k, k)`, for one request about this matrix's rows, of `k` columns.
+    ///
+    /// # Errors
+    /// As for [`resident`](Self::resident).
+    pub(crate) fn beside(&self, values: Elements) -> Result<Self, Refusal> {
+        let k = self.dim().1;
+        let square = RowArray::shared(Arc::new(values), (k, k)).map_err(|e| Refusal::fault(e.to_string()))?;
+        Ok(Self::new(Matrix::F64(square), &self.engine)?)
     }
 
     /// `(m, k)`.
@@ -103,6 +123,30 @@ impl ServedMatrix {
             Product::Mahalanobis => Ok(self.factor()?.mahalanobis(questions, None)?),
             _ => Ok(of!(&self.matrix, a => values(a, product, questions))?),
         }
+    }
+
+    /// A quadratic form or distances of this matrix's own rows, `(m,)`: those of a square matrix, `(k, k)`. Forms are in the
+    /// precision of the rows.
+    ///
+    /// # Errors
+    /// As for [`values`](Self::values).
+    pub(crate) fn values_of_rows(&self, product: Product, square: &Self) -> Result<Vec<f64>, Refusal> {
+        if product == Product::Mahalanobis {
+            let factor = square.factor()?;
+            return Ok(of!(&self.matrix, rows => factor.mahalanobis(rows.as_questions()?, None))?);
+        }
+        Ok(match (&self.matrix, &square.matrix) {
+            (Stored::F32(rows), Stored::F32(a)) => a.quadratic_form(rows.as_questions()?)?,
+            (Stored::F64(rows), Stored::F64(a)) => a.quadratic_form(rows.as_questions()?)?,
+            (Stored::F32(rows), Stored::F64(a)) => {
+                let a = ResidentMatrix::<f32>::new(&*self.engine, a.on_host()?.mapv(|v| v as f32))?;
+                a.quadratic_form(rows.as_questions()?)?
+            }
+            (Stored::F64(rows), Stored::F32(a)) => {
+                let a = ResidentMatrix::<f64>::new(&*self.engine, a.on_host()?.mapv(f64::from))?;
+                a.quadratic_form(rows.as_questions()?)?
+            }
+        })
     }
 
     /// # Errors

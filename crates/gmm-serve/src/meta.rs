@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::infer::{QUESTIONS, ROWS};
+use crate::infer::ROWS;
+use crate::products::QUESTIONS;
 use crate::registry::{Models, Served, Slot};
 
 /// Extensions of the protocol.

@@ -11,8 +11,9 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::{Value, json};
 
 use crate::batch::Batcher;
-use crate::infer::{COUNT, not_finite, takes_missing};
+use crate::infer::{not_finite, takes_missing};
 use crate::model::Outputs;
+use crate::products::COUNT;
 use crate::registry::{Models, Served};
 use crate::tensor::{Numbers, number};
 use crate::{Limits, Refusal};

@@ -161,7 +161,7 @@ async fn infer_with(app: &App, name: &str, version: Option<&str>, request: Reque
     let body = body_of(app, request, json.unwrap_or(0)).await?;
     let request = tensor::parse(&body, json)?;
     drop(body);
-    let (answer, json) = infer::answer(slot, request, &app.limits).await?;
+    let (answer, json) = infer::answer(slot, request, &app.models, &app.limits).await?;
     let Some(json) = json else { return Ok(typed(JSON, answer)) };
     let mut response = typed(BYTES, answer);
     response.headers_mut().insert(JSON_LENGTH, HeaderValue::from(json));

@@ -10,12 +10,19 @@ use crate::{CpuEngine, Error, memory};
 /// The lower triangle of (A + Aᵀ)/2 with the diagonal halved: twice its quadratic form is that of `A`. Entries are
 /// halved before they are added, so the sum cannot overflow.
 pub(super) fn fold<T: Element>(matrix: ArrayView2<'_, T>) -> Array2<T> {
-    let (zero, half) = (T::zero(), T::of(0.5));
-    Array2::from_shape_fn(matrix.dim(), |(i, j)| match i.cmp(&j) {
-        std::cmp::Ordering::Less => zero,
-        std::cmp::Ordering::Equal => matrix[[i, i]] * half,
-        std::cmp::Ordering::Greater => T::of(0.5 * (matrix[[i, j]].to_f64()) + 0.5 * matrix[[j, i]].to_f64()),
-    })
+    let d = matrix.nrows();
+    let mut folded = Array2::from_elem(matrix.raw_dim(), T::zero());
+    // In squares of this side, of which both triangles stay in the cache: columns alone would miss it at each number.
+    const SIDE: usize = 32;
+    for (rows, columns) in (0..d).step_by(SIDE).flat_map(|i| (0..=i).step_by(SIDE).map(move |j| (i, j))) {
+        for i in rows..d.min(rows + SIDE) {
+            for j in columns..i.min(columns + SIDE) {
+                folded[[i, j]] = T::of(0.5 * matrix[[i, j]].to_f64() + 0.5 * matrix[[j, i]].to_f64());
+            }
+        }
+    }
+    folded.diag_mut().zip_mut_with(&matrix.diag(), |to, v| *to = *v * T::of(0.5));
+    folded
 }
 
 /// The forms of a folded matrix, `(d, d)`, at `questions`, `(q, d)`, into `out`, `(q,)`.

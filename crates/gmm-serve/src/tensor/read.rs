@@ -21,6 +21,8 @@ pub(crate) struct Request {
     pub(crate) is_binary: bool,
     /// The parameter `missing`: whether NaN is a missing value and not an error.
     pub(crate) missing: Option<String>,
+    /// The parameter `matrix`: the resident matrix that the rows of another are asked about.
+    pub(crate) matrix: Option<String>,
     /// The parameter `count` of a search.
     pub(crate) count: Option<usize>,
 }
@@ -51,6 +53,7 @@ struct RawRequest<'a> {
 struct RawParameters {
     binary_data_output: bool,
     missing: Option<String>,
+    matrix: Option<String>,
     count: Option<usize>,
 }
 
@@ -112,6 +115,7 @@ pub(crate) fn parse(body: &Bytes, json: Option<usize>) -> Result<Request, Refusa
         outputs: raw.outputs.into_iter().map(output).collect(),
         is_binary,
         missing: raw.parameters.missing,
+        matrix: raw.parameters.matrix,
         count: raw.parameters.count,
     })
 }

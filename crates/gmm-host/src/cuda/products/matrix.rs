@@ -25,6 +25,10 @@ impl CudaMultiplier {
         Self { gpu }
     }
 
+    pub(super) const fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+
     /// Errors if the matrix is on another device.
     ///
     /// # Errors

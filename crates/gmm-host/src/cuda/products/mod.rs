@@ -11,6 +11,7 @@ mod operand_cache;
 mod plan;
 mod question;
 mod room;
+mod rows;
 mod state;
 mod times;
 mod transfer;
@@ -20,4 +21,5 @@ pub(crate) use factor::CudaFactor;
 pub(crate) use matrix::{CudaMatrix, CudaMultiplier};
 #[cfg(test)]
 pub(crate) use question::FORM;
+pub(crate) use rows::CudaRows;
 pub use times::DeviceTime;

@@ -184,3 +184,39 @@ fn a_fault_of_a_question_with_factors_there_leaves_nothing_behind() {
         }
     }
 }
+
+#[test]
+fn rows_of_one_matrix_are_questions_of_another_and_are_sent_once() {
+    fn check<T: Scalar + std::fmt::Debug>(fake: &Fake, engine: &CudaEngine) {
+        let (rows, a) = (numbers::<T>(33, 5, 1), numbers::<T>(5, 5, 2));
+        let a = a.dot(&a.t()) + Array2::<T>::eye(5);
+        let vectors = ResidentMatrix::new(engine, rows.clone()).unwrap();
+        let form = |a: Array2<T>| ResidentMatrix::new(engine, a).unwrap();
+        let expected = form(a.clone()).quadratic_form(rows.view()).unwrap();
+        let sent = || fake.0.calls("cuMemcpyHtoDAsync");
+        vectors.as_questions().unwrap();
+        let before = sent();
+        for _ in 0..2 {
+            assert_eq!(form(a.clone()).quadratic_form(vectors.as_questions().unwrap()).unwrap(), expected);
+        }
+        assert_eq!(sent() - before, 2, "one copy of each matrix, and none of the rows");
+        let factor = form(a.clone()).factor().unwrap();
+        let found = factor.mahalanobis(vectors.as_questions().unwrap(), None).unwrap();
+        assert_eq!(found, factor.mahalanobis(rows.view(), None).unwrap());
+        // The matrix itself is sent ahead, and the question after it.
+        let matrix = form(a);
+        matrix.prepare().unwrap();
+        let before = sent();
+        matrix.top_k(rows.slice(s![..1, ..]), 2).unwrap();
+        assert_eq!(sent() - before, 1);
+    }
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    check::<f64>(&fake, &engine);
+    check::<f32>(&fake, &engine);
+    let none = ResidentMatrix::new(&engine, Array2::<f64>::zeros((0, 5))).unwrap();
+    assert_eq!(none.as_questions().unwrap().dim(), (0, 5));
+    drop(none);
+    drop(engine);
+    fake.0.assert_clean("rows as questions");
+}
