@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::app::App;
 use crate::batch::{Batcher, Share};
 use crate::model::Outputs;
 use crate::products::{self, Asked};
 use crate::registry::{Models, Served, Slot};
-use crate::tensor::{Answer, Elements, Request, Tensor, Values};
+use crate::shared::Regions;
+use crate::tensor::{Answer, Elements, Output, Request, Tensor, Values};
 use crate::{Limits, Refusal};
 
 /// The outputs of a model.
@@ -29,19 +31,29 @@ pub(crate) struct Rows {
 /// Receives the outputs of an answer.
 pub(crate) trait Sink {
     /// Adds an output of this shape. `output` is its index among those of the request.
-    fn put(&mut self, name: &str, shape: &[usize], values: Values<'_>, output: usize);
+    ///
+    /// # Errors
+    /// 400 if the place that the request has for it is too small.
+    fn put(&mut self, name: &str, shape: &[usize], values: Values<'_>, output: usize) -> Result<(), Refusal>;
 }
 
 /// An answer over HTTP.
 struct Http<'a> {
     answer: Answer,
-    /// Whether each output is wanted in binary form.
-    outputs: &'a [(String, bool)],
+    outputs: &'a [Output],
+    regions: &'a Regions,
 }
 
 impl Sink for Http<'_> {
-    fn put(&mut self, name: &str, shape: &[usize], values: Values<'_>, output: usize) {
-        self.answer.put(name, shape, values, self.outputs[output].1);
+    fn put(&mut self, name: &str, shape: &[usize], values: Values<'_>, output: usize) -> Result<(), Refusal> {
+        let Output { is_binary, place, .. } = &self.outputs[output];
+        let Some(place) = place else {
+            self.answer.put(name, shape, values, *is_binary);
+            return Ok(());
+        };
+        self.regions.write(place, &values.to_bytes())?;
+        self.answer.put_placed(name, shape, values, place);
+        Ok(())
     }
 }
 
@@ -49,29 +61,25 @@ impl Sink for Http<'_> {
 ///
 /// # Errors
 /// 400 for tensors that the model does not have; 413 for too many rows; 429 if the queue is full.
-pub(crate) async fn answer(
-    slot: &Slot,
-    mut request: Request,
-    models: &Models,
-    limits: &Limits,
-) -> Result<(Vec<u8>, Option<usize>), Refusal> {
+pub(crate) async fn answer(slot: &Slot, mut request: Request, app: &App) -> Result<(Vec<u8>, Option<usize>), Refusal> {
     let served = slot.served();
     let outputs = default_outputs(&served, std::mem::take(&mut request.outputs), request.is_binary);
     let version = slot.source.version.to_string();
     let capacity = 256 + outputs.len() * 128;
     let answer = Answer::new(&slot.source.name, &version, request.id.as_deref(), capacity);
-    let mut sink = Http { answer, outputs: &outputs };
-    let names: Vec<&str> = outputs.iter().map(|(name, _)| name.as_str()).collect();
-    infer(&served, request, &names, models, limits, &mut sink).await?;
+    let mut sink = Http { answer, outputs: &outputs, regions: &app.regions };
+    let names: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();
+    infer(&served, request, &names, &app.models, &app.limits, &mut sink).await?;
     Ok(sink.answer.finish())
 }
 
 /// The outputs that are asked for; those that the model or the matrix usually gives if none is named.
-fn default_outputs(served: &Served, asked: Vec<(String, bool)>, is_binary: bool) -> Vec<(String, bool)> {
+fn default_outputs(served: &Served, asked: Vec<Output>, is_binary: bool) -> Vec<Output> {
     if !asked.is_empty() {
         return asked;
     }
-    default_names(served).into_iter().map(|name| (name.to_owned(), is_binary)).collect()
+    let output = |name: &str| Output { name: name.to_owned(), is_binary, place: None };
+    default_names(served).into_iter().map(output).collect()
 }
 
 /// The outputs of an answer to a request that names none.
@@ -104,8 +112,7 @@ pub(crate) async fn infer(
             let rows = rows(batcher, request.inputs, takes_missing, limits)?;
             let n = rows.n;
             let share = batcher.evaluate(rows.values, rows.has_missing, wanted).await?;
-            put(batcher, &share, n, outputs, sink);
-            Ok(())
+            put(batcher, &share, n, outputs, sink)
         }
         Served::Matrix(matrix) => {
             let asked = Asked::of(matrix, request, models, limits)?;
@@ -243,26 +250,36 @@ fn by_name(inputs: &[Tensor], names: &[String], limits: &Limits) -> Result<(Vec<
 }
 
 /// Gives the results of `n` rows to the sink.
-fn put(batcher: &Batcher, (results, range): &Share, n: usize, outputs: &[&str], sink: &mut (impl Sink + ?Sized)) {
+///
+/// # Errors
+/// Those of the sink.
+fn put(
+    batcher: &Batcher,
+    (results, range): &Share,
+    n: usize,
+    outputs: &[&str],
+    sink: &mut (impl Sink + ?Sized),
+) -> Result<(), Refusal> {
     let (d, width) = (batcher.model.n_features(), batcher.model.width());
     for (i, name) in outputs.iter().enumerate() {
         match *name {
-            "label" => sink.put(name, &[n], Values::I32(&results.labels[range.clone()]), i),
-            "log_density" => sink.put(name, &[n], Values::F64(&results.log_densities[range.clone()]), i),
+            "label" => sink.put(name, &[n], Values::I32(&results.labels[range.clone()]), i)?,
+            "log_density" => sink.put(name, &[n], Values::F64(&results.log_densities[range.clone()]), i)?,
             "responsibilities" => {
                 let own = &results.responsibilities[range.start * width..range.end * width];
-                sink.put(name, &[n, width], Values::F64(own), i);
+                sink.put(name, &[n, width], Values::F64(own), i)?;
             }
             "conditional_mean" => {
                 let own = &results.conditional_means[range.start * d..range.end * d];
-                sink.put(name, &[n, d], Values::F64(own), i);
+                sink.put(name, &[n, d], Values::F64(own), i)?;
             }
             _ => {
                 let threshold = batcher.model.file.outliers.as_ref();
                 let is_outlier = |v: &f64| threshold.is_some_and(|threshold| threshold.is_outlier(*v));
                 let own: Vec<bool> = results.log_densities[range.clone()].iter().map(is_outlier).collect();
-                sink.put(name, &[n], Values::Bool(&own), i);
+                sink.put(name, &[n], Values::Bool(&own), i)?;
             }
         }
     }
+    Ok(())
 }

@@ -56,6 +56,7 @@ mod products;
 mod registry;
 mod routes;
 mod server;
+mod shared;
 mod tensor;
 mod tls;
 mod trace;

@@ -2,12 +2,13 @@
 //!
 //! Questions of several requests are not multiplied together: the last bits of a product depend on the size of the batch.
 
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 use gmm_host::products::Scalar;
 use gmm_host::{Engine, ResidentFactor, ResidentMatrix};
 use gmm_model::{Matrix, RowArray};
-use ndarray::{Array2, ArrayView2};
+use ndarray::ArrayView2;
 
 use crate::Refusal;
 use crate::tensor::Elements;
@@ -102,27 +103,54 @@ impl ServedMatrix {
         }
     }
 
-    /// The values of any product but [`Product::Best`], in row-major order, of `(q, k)` questions.
+    /// The values of any product but [`Product::Best`], in row-major order, of `q` questions, `(q, k)`.
     ///
     /// # Errors
     /// Errors if the matrix is not of the kind that the product needs, or memory is short.
-    pub(crate) fn values(&self, product: Product, questions: ArrayView2<'_, f64>) -> Result<Vec<f64>, Refusal> {
+    pub(crate) fn values(&self, product: Product, questions: &Elements, q: usize) -> Result<Vec<f64>, Refusal> {
         fn values<T: Scalar>(
             matrix: &ResidentMatrix<T>,
             product: Product,
-            questions: ArrayView2<'_, f64>,
+            questions: ArrayView2<'_, T>,
         ) -> Result<Vec<f64>, gmm_host::Error> {
-            let questions = converted::<T>(questions);
             match product {
-                Product::QuadraticForm => matrix.quadratic_form(questions.view()),
-                _ => Ok(matrix.inner(questions.view())?.iter().map(|v| v.to_f64()).collect()),
+                Product::QuadraticForm => matrix.quadratic_form(questions),
+                _ => Ok(matrix.inner(questions)?.iter().map(|v| v.to_f64()).collect()),
             }
         }
-        match product {
+        let shape = (q, self.dim().1);
+        Ok(match (product, &self.matrix) {
             // The differences are f64, whatever the precision of the matrix.
-            Product::Mahalanobis => Ok(self.factor()?.mahalanobis(questions, None)?),
-            _ => Ok(of!(&self.matrix, a => values(a, product, questions))?),
+            (Product::Mahalanobis, _) => match questions.singles() {
+                Some(singles) => self.factor()?.mahalanobis(view(shape, singles)?, None)?,
+                None => self.factor()?.mahalanobis(view(shape, questions)?, None)?,
+            },
+            (_, Stored::F32(a)) => values(a, product, view(shape, &rounded(questions))?)?,
+            (_, Stored::F64(a)) => values(a, product, view(shape, questions)?)?,
+        })
+    }
+
+    /// The best rows of `q` questions, `(q, k)`.
+    ///
+    /// # Errors
+    /// Errors if the matrix has fewer than `count` rows.
+    pub(crate) fn best(&self, questions: &Elements, q: usize, count: usize) -> Result<Best, Refusal> {
+        fn best<T: Scalar>(
+            matrix: &ResidentMatrix<T>,
+            questions: ArrayView2<'_, T>,
+            count: usize,
+        ) -> Result<Best, gmm_host::Error> {
+            let found = matrix.top_k(questions, count)?;
+            Ok(Best {
+                indices: found.indices.iter().map(|i| *i as u64).collect(),
+                values: found.values.iter().map(|v| v.to_f64()).collect(),
+            })
         }
+        let shape = (q, self.dim().1);
+        Ok(match &self.matrix {
+            Stored::F32(a) => best(a, view(shape, &rounded(questions))?, count)?,
+            Stored::F64(a) => best(a, view(shape, questions)?, count)?,
+        })
     }
 
     /// A quadratic form or distances of this matrix's own rows, `(m,)`: those of a square matrix, `(k, k)`. Forms are in the
@@ -149,23 +177,6 @@ impl ServedMatrix {
         })
     }
 
-    /// # Errors
-    /// Errors if the matrix has fewer than `count` rows.
-    pub(crate) fn best(&self, questions: ArrayView2<'_, f64>, count: usize) -> Result<Best, Refusal> {
-        fn best<T: Scalar>(
-            matrix: &ResidentMatrix<T>,
-            questions: ArrayView2<'_, f64>,
-            count: usize,
-        ) -> Result<Best, gmm_host::Error> {
-            let found = matrix.top_k(converted::<T>(questions).view(), count)?;
-            Ok(Best {
-                indices: found.indices.iter().map(|i| *i as u64).collect(),
-                values: found.values.iter().map(|v| v.to_f64()).collect(),
-            })
-        }
-        Ok(of!(&self.matrix, a => best(a, questions, count))?)
-    }
-
     /// The factor, which the first distance computes.
     fn factor(&self) -> Result<&ResidentFactor, Refusal> {
         let factor = self.factor.get_or_init(|| of!(&self.matrix, a => a.factor().map_err(Refusal::from)));
@@ -173,6 +184,14 @@ impl ServedMatrix {
     }
 }
 
-fn converted<T: Scalar>(questions: ArrayView2<'_, f64>) -> Array2<T> {
-    questions.mapv(T::of)
+fn view<T>(shape: (usize, usize), numbers: &[T]) -> Result<ArrayView2<'_, T>, Refusal> {
+    ArrayView2::from_shape(shape, numbers).map_err(|e| Refusal::fault(e.to_string()))
+}
+
+/// The numbers in f32, without a copy if they came so.
+fn rounded(questions: &Elements) -> Cow<'_, [f32]> {
+    match questions.singles() {
+        Some(singles) => singles.into(),
+        None => questions.iter().map(|v| *v as f32).collect(),
+    }
 }

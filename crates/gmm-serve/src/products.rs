@@ -3,8 +3,6 @@
 
 use std::sync::Arc;
 
-use ndarray::ArrayView2;
-
 use crate::infer::{Sink, no_output, one_input, two_sides, wrong_shape};
 use crate::matrix::{Product, ServedMatrix};
 use crate::registry::{Models, Served};
@@ -95,9 +93,7 @@ pub(crate) fn put(
 ) -> Result<(), Refusal> {
     let square = match asked {
         Asked::Questions { questions, q, count } => {
-            let questions = ArrayView2::from_shape((*q, matrix.dim().1), questions);
-            let questions = questions.map_err(|e| Refusal::fault(e.to_string()))?;
-            return put_products(matrix, questions, *count, outputs, limits, sink);
+            return put_products(matrix, (questions, *q), *count, outputs, limits, sink);
         }
         Asked::Sent(square) => square,
         Asked::Resident(served) => match &**served {
@@ -109,11 +105,12 @@ pub(crate) fn put(
     for (i, name) in outputs.iter().enumerate() {
         let product = product(name)?;
         if !matches!(product, Product::QuadraticForm | Product::Mahalanobis) {
-            let message = format!("'{name}' needs the input '{QUESTIONS}': a matrix gives quadratic_form and mahalanobis");
+            let message =
+                format!("'{name}' needs the input '{QUESTIONS}': a matrix gives quadratic_form and mahalanobis");
             return Err(Refusal::bad(message));
         }
         limits.check_answer(m)?;
-        sink.put(name, &[m], Values::F64(&matrix.values_of_rows(product, square)?), i);
+        sink.put(name, &[m], Values::F64(&matrix.values_of_rows(product, square)?), i)?;
     }
     Ok(())
 }
@@ -131,13 +128,12 @@ fn product(output: &str) -> Result<Product, Refusal> {
 /// Gives the products of the questions to the sink.
 fn put_products(
     matrix: &ServedMatrix,
-    questions: ArrayView2<'_, f64>,
+    (questions, q): (&Elements, usize),
     count: usize,
     outputs: &[&str],
     limits: &Limits,
     sink: &mut (impl Sink + ?Sized),
 ) -> Result<(), Refusal> {
-    let q = questions.nrows();
     let mut best = None;
     for (i, name) in outputs.iter().enumerate() {
         let product = product(name)?;
@@ -145,18 +141,18 @@ fn put_products(
         if product == Product::Best {
             let best = match &mut best {
                 Some(best) => best,
-                none => none.insert(matrix.best(questions, count)?),
+                none => none.insert(matrix.best(questions, q, count)?),
             };
             match *name {
-                "indices" => sink.put(name, &[q, count], Values::U64(&best.indices), i),
-                _ => sink.put(name, &[q, count], Values::F64(&best.values), i),
+                "indices" => sink.put(name, &[q, count], Values::U64(&best.indices), i)?,
+                _ => sink.put(name, &[q, count], Values::F64(&best.values), i)?,
             }
             continue;
         }
-        let values = matrix.values(product, questions)?;
+        let values = matrix.values(product, questions, q)?;
         match product {
-            Product::Inner => sink.put(name, &[q, matrix.dim().0], Values::F64(&values), i),
-            _ => sink.put(name, &[q], Values::F64(&values), i),
+            Product::Inner => sink.put(name, &[q, matrix.dim().0], Values::F64(&values), i)?,
+            _ => sink.put(name, &[q], Values::F64(&values), i)?,
         }
     }
     Ok(())

@@ -193,7 +193,7 @@ fn rows_of_one_matrix_are_questions_of_another_and_are_sent_once() {
         let vectors = ResidentMatrix::new(engine, rows.clone()).unwrap();
         let form = |a: Array2<T>| ResidentMatrix::new(engine, a).unwrap();
         let expected = form(a.clone()).quadratic_form(rows.view()).unwrap();
-        let sent = || fake.0.calls("cuMemcpyHtoDAsync");
+        let sent = || fake.calls("cuMemcpyHtoDAsync");
         vectors.as_questions().unwrap();
         let before = sent();
         for _ in 0..2 {
@@ -212,8 +212,8 @@ fn rows_of_one_matrix_are_questions_of_another_and_are_sent_once() {
     }
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
-    check::<f64>(&fake, &engine);
-    check::<f32>(&fake, &engine);
+    check::<f64>(fake.0, &engine);
+    check::<f32>(fake.0, &engine);
     let none = ResidentMatrix::new(&engine, Array2::<f64>::zeros((0, 5))).unwrap();
     assert_eq!(none.as_questions().unwrap().dim(), (0, 5));
     drop(none);
