@@ -1,10 +1,11 @@
 //! `served`: requests to a resident matrix behind `gmm serve`, from the first byte sent to the last byte of the answer.
 //!
 //! The server runs in this process, its files are written to a temporary folder, and one client sends one request after
-//! another over the loop-back. Three workloads: the quadratic forms of all rows that are served with a matrix that each
-//! request brings, in f64 (`forms sent`), or with one that is served too (`forms named`); and the best ten rows for one
-//! vector (`search`). Before anything is timed some forms and the whole search are compared with naive sums in f64. `engine_ms` is
-//! the same product by a call of the library in this process.
+//! another over the loop-back. The workloads: the quadratic forms of all rows that are served with a matrix that each
+//! request brings, in f64 (`forms sent`), or with one that is served too (`forms named`); those of the request's own vectors,
+//! which are in shared memory (`forms shared`); and the best ten rows for one vector (`search`). Before anything is timed some
+//! forms and the whole search are compared with naive sums in f64. `engine_ms` is the same product by a call of the library
+//! in this process, with all rows resident.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -73,13 +74,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut options = ServeOptions::new(Vec::new(), engine.clone());
     // The files are removed once they are read.
     options.reload = Duration::ZERO;
+    options.shared_memory = true;
     let doubles = vectors.mapv(f64::from);
     let tables = [
         ("doubles", Table::new(doubles)),
         ("singles", Table::new(vectors.clone())),
         ("pages", Table::new(pages.clone())),
     ];
-    for (name, table) in tables.into_iter().chain([("square", Table::new(square.clone()))]) {
+    let squares = [("square", Table::new(square.clone())), ("single_square", Table::new(square.mapv(|v| v as f32)))];
+    for (name, table) in tables.into_iter().chain(squares) {
         let path = folder.join(format!("{name}.npy"));
         gmm_data::write_table(&path, &table)?;
         options.matrices.push(format!("{name}={}", path.display()).parse().map_err(anyhow::Error::msg)?);
@@ -95,15 +98,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let of_square = ResidentMatrix::new(&*engine, square.clone())?;
     let of_pages = ResidentMatrix::new(&*engine, pages.clone())?;
     let asked = Array2::from_shape_vec((1, d), question.iter().map(|v| *v as f32).collect())?;
-    for workload in ["forms sent", "forms named", "search"] {
+    let shared = Shared::new(&mut client, &vectors)?;
+    for workload in ["forms sent", "forms named", "forms shared", "search"] {
         let precisions: &[&str] = if workload == "search" { &["f32"] } else { &["f64", "f32"] };
         for precision in precisions {
+            let is_single = *precision == "f32";
             let request = match workload {
                 "forms sent" => {
-                    request(of_precision(precision), Some(("matrix", &[k, k], square.as_slice())), json!({}))?
+                    let input = Input { name: "matrix", shape: &[k, k], values: square.as_slice(), is_single };
+                    request(of_precision(precision), Some(input), json!({}))?
                 }
                 "forms named" => request(of_precision(precision), None, json!({"matrix": "square"}))?,
-                _ => request("pages", Some(("questions", &[1, d], Some(&question))), json!({"count": BEST}))?,
+                "forms shared" => shared.request(vectors.dim(), precision),
+                _ => {
+                    let input = Input { name: "questions", shape: &[1, d], values: Some(&question), is_single: false };
+                    request("pages", Some(input), json!({"count": BEST}))?
+                }
             };
             let answer = client.ask(&request)?;
             let (answer_bytes, error) = match workload {
@@ -121,6 +131,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             let alone = || -> Result<()> {
                 match (workload, *precision) {
                     ("search", _) => drop(of_pages.top_k(asked.view(), BEST)?),
+                    // The matrix is a new one for each request.
+                    ("forms sent", "f64") => {
+                        let sent = ResidentMatrix::new(&*engine, square.clone())?;
+                        drop(sent.quadratic_form(doubles.as_questions()?)?);
+                    }
+                    ("forms sent", _) => {
+                        let sent = ResidentMatrix::new(&*engine, square.mapv(|v| v as f32))?;
+                        drop(sent.quadratic_form(singles.as_questions()?)?);
+                    }
                     (_, "f32") => drop(form_of_singles.quadratic_form(singles.as_questions()?)?),
                     _ => drop(of_square.quadratic_form(doubles.as_questions()?)?),
                 }
@@ -154,6 +173,42 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// The vectors in shared memory: in f64, and behind them in f32.
+struct Shared(std::path::PathBuf);
+
+impl Shared {
+    fn new(client: &mut Client, vectors: &Array2<f32>) -> Result<Self> {
+        let name = format!("gmm-served-{}", std::process::id());
+        let shared = Self(std::path::Path::new("/dev/shm").join(&name));
+        let mut bytes: Vec<u8> = vectors.iter().flat_map(|v| f64::from(*v).to_le_bytes()).collect();
+        bytes.extend(vectors.iter().flat_map(|v| v.to_le_bytes()));
+        std::fs::write(&shared.0, &bytes)?;
+        let body = json!({"key": format!("/{name}"), "byte_size": bytes.len()}).to_string();
+        let head = "POST /v2/systemsharedmemory/region/vectors/register HTTP/1.1\r\nhost: served\r\n";
+        client.ask(format!("{head}content-length: {}\r\n\r\n{body}", body.len()).as_bytes())?;
+        Ok(shared)
+    }
+
+    fn request(&self, (n, k): (usize, usize), precision: &str) -> Vec<u8> {
+        let (name, datatype, offset, number) =
+            if precision == "f32" { ("single_square", "FP32", 8 * n * k, 4) } else { ("square", "FP64", 0, 8) };
+        let at = json!({"shared_memory_region": "vectors", "shared_memory_offset": offset,
+                        "shared_memory_byte_size": number * n * k});
+        let input = json!({"name": "questions", "shape": [n, k], "datatype": datatype, "parameters": at});
+        let outputs = json!([{"name": "quadratic_form"}]);
+        let parameters = json!({"binary_data_output": true});
+        let body = json!({"inputs": [input], "outputs": outputs, "parameters": parameters}).to_string();
+        let head = format!("POST /v2/models/{name}/infer HTTP/1.1\r\nhost: served\r\n");
+        format!("{head}content-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let _gone = std::fs::remove_file(&self.0);
+    }
+}
+
 fn of_precision(precision: &str) -> &'static str {
     if precision == "f32" { "singles" } else { "doubles" }
 }
@@ -176,14 +231,27 @@ fn timed(count: usize, mut call: impl FnMut() -> Result<()>) -> Result<Vec<f64>>
     Ok(times)
 }
 
-/// A request for binary outputs, with a binary input if there is one.
-fn request(name: &str, input: Option<(&str, &[usize], Option<&[f64]>)>, mut parameters: Value) -> Result<Vec<u8>> {
+/// A binary input, sent in f32 or f64.
+struct Input<'a> {
+    name: &'a str,
+    shape: &'a [usize],
+    values: Option<&'a [f64]>,
+    is_single: bool,
+}
+
+/// A request for binary outputs, with an input if there is one.
+fn request(name: &str, input: Option<Input<'_>>, mut parameters: Value) -> Result<Vec<u8>> {
     parameters["binary_data_output"] = true.into();
     let (mut inputs, mut data) = (Vec::new(), Vec::new());
-    if let Some((name, shape, values)) = input {
-        data = values.context("numbers in order")?.iter().flat_map(|v| v.to_le_bytes()).collect();
+    if let Some(Input { name, shape, values, is_single }) = input {
+        let values = values.context("numbers in order")?;
+        data = match is_single {
+            true => values.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect(),
+            false => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        };
+        let datatype = if is_single { "FP32" } else { "FP64" };
         let size = json!({"binary_data_size": data.len()});
-        inputs.push(json!({"name": name, "shape": shape, "datatype": "FP64", "parameters": size}));
+        inputs.push(json!({"name": name, "shape": shape, "datatype": datatype, "parameters": size}));
     }
     let outputs = match name {
         "pages" => json!([{"name": "indices"}, {"name": "values"}]),
@@ -222,7 +290,9 @@ impl Client {
                     let rest = head.split(&format!("\r\n{name}: ")).nth(1).with_context(|| name.to_owned())?;
                     Ok(rest.lines().next().unwrap_or_default().parse()?)
                 };
-                break (end + 4, number("inference-header-content-length")?, number("content-length")?);
+                // Without that header all is JSON.
+                let body = number("content-length")?;
+                break (end + 4, number("inference-header-content-length").unwrap_or(body), body);
             }
         };
         if end + body > self.answer.len() {

@@ -51,7 +51,7 @@ impl Sink for Http<'_> {
             self.answer.put(name, shape, values, *is_binary);
             return Ok(());
         };
-        self.regions.write(place, &values.to_bytes())?;
+        self.regions.write(place, &values.bytes())?;
         self.answer.put_placed(name, shape, values, place);
         Ok(())
     }

@@ -80,8 +80,11 @@ impl ServedMatrix {
     /// As for [`resident`](Self::resident).
     pub(crate) fn beside(&self, values: Elements) -> Result<Self, Refusal> {
         let k = self.dim().1;
-        let square = RowArray::shared(Arc::new(values), (k, k)).map_err(|e| Refusal::fault(e.to_string()))?;
-        Ok(Self::new(Matrix::F64(square), &self.engine)?)
+        let square = match values.into_singles() {
+            Ok(singles) => RowArray::shared(Arc::new(singles), (k, k)).map(Matrix::F32),
+            Err(values) => RowArray::shared(Arc::new(values), (k, k)).map(Matrix::F64),
+        };
+        Ok(Self::new(square.map_err(|e| Refusal::fault(e.to_string()))?, &self.engine)?)
     }
 
     /// `(m, k)`.

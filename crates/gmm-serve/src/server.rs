@@ -176,7 +176,7 @@ impl Server {
             limits: options.limits,
             log,
             token: options.token.clone(),
-            regions: Regions::new(options.shared_memory),
+            regions: Regions::new(options.shared_memory, options.engine.clone()),
             is_draining: AtomicBool::new(false),
         });
         Ok(Self { listener, address, app, tls, stop: watch::channel(false), options })

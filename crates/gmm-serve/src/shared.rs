@@ -8,6 +8,8 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use bytes::Bytes;
+use gmm_host::Engine;
+use gmm_host::products::PinnedMemory;
 use memmap2::MmapRaw;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -24,6 +26,8 @@ pub(crate) const EXTENSION: &str = "system_shared_memory";
 struct Region {
     key: String,
     offset: u64,
+    /// Dropped before the map, which it needs.
+    _pinned: Option<PinnedMemory>,
     map: MmapRaw,
 }
 
@@ -80,19 +84,22 @@ struct Registration {
 }
 
 /// All regions by name; `None` if the server has no shared memory.
-pub(crate) struct Regions(Option<RwLock<BTreeMap<String, Arc<Region>>>>);
+pub(crate) struct Regions {
+    all: Option<RwLock<BTreeMap<String, Arc<Region>>>>,
+    engine: Arc<dyn Engine>,
+}
 
 impl Regions {
-    pub(crate) fn new(is_on: bool) -> Self {
-        Self(is_on.then(RwLock::default))
+    pub(crate) fn new(is_on: bool, engine: Arc<dyn Engine>) -> Self {
+        Self { all: is_on.then(RwLock::default), engine }
     }
 
     pub(crate) const fn is_on(&self) -> bool {
-        self.0.is_some()
+        self.all.is_some()
     }
 
     fn all(&self) -> Result<&RwLock<BTreeMap<String, Arc<Region>>>, Refusal> {
-        self.0.as_ref().ok_or_else(|| Refusal::bad("this server has no shared memory: start it with --shared-memory"))
+        self.all.as_ref().ok_or_else(|| Refusal::bad("this server has no shared memory: start it with --shared-memory"))
     }
 
     /// Maps a region and gives it a name.
@@ -115,7 +122,11 @@ impl Regions {
         if all.len() >= MOST {
             return Err(named(format!("{MOST} regions are registered: unregister some first")));
         }
-        all.insert(name.to_owned(), Arc::new(Region { key, offset, map }));
+        // A GPU copies pinned memory without staging. Where it cannot be pinned, such as twice, it is staged.
+        let multiplier = self.engine.multiplier();
+        // SAFETY: the region drops the map after the pinned memory.
+        let pinned = multiplier.and_then(|multiplier| unsafe { multiplier.pin(map.as_mut_ptr(), map.len()) });
+        all.insert(name.to_owned(), Arc::new(Region { key, offset, _pinned: pinned.ok().flatten(), map }));
         Ok(())
     }
 

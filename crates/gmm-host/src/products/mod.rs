@@ -9,6 +9,7 @@ mod as_questions;
 mod device_times;
 mod factor;
 pub(crate) mod operand;
+mod pinned;
 mod quadratic;
 mod reference;
 mod scalar;
@@ -30,6 +31,7 @@ use operand::MatrixData;
 pub use crate::cuda::products::DeviceTime;
 pub use factor::ResidentFactor;
 pub use operand::Operand;
+pub use pinned::PinnedMemory;
 pub(crate) use scalar::Element;
 pub use scalar::Scalar;
 pub use top::TopK;
@@ -307,7 +309,7 @@ impl<T: Scalar> ResidentMatrix<T> {
                 memory::check("the best rows of a search", questions.dim().0 as u128 * count as u128 * 48)?;
                 let (all, questions) = (self.matrix.operand(), questions.on_device());
                 let (indices, found) = matrix.largest(&all.on_device(), &questions, count, self.fast)?;
-                Ok(top::ranked(&indices, &found.mapv(T::from_device)))
+                Ok(top::ranked(&indices, &found.mapv(T::from_device), count))
             }
             Kind::Reference => top::sorted(&self.inner(questions)?, count),
         }

@@ -31,12 +31,30 @@ impl Elements {
         Self::Own(datatype.decode(&bytes))
     }
 
+    /// The numbers as `f32`, if they came as such, and what owns them.
+    pub(crate) fn into_singles(self) -> Result<Singles, Self> {
+        match self {
+            Self::Singles(bytes, _) => Ok(Singles(bytes)),
+            other => Err(other),
+        }
+    }
+
     /// The numbers as `f32`, if they came as such.
     pub(crate) fn singles(&self) -> Option<&[f32]> {
         match self {
             Self::Singles(bytes, _) => Some(bytemuck::cast_slice(bytes)),
             Self::Own(_) | Self::InBody(_) => None,
         }
+    }
+}
+
+/// Numbers of type `f32` in the body of their request.
+pub(crate) struct Singles(Bytes);
+
+impl AsRef<[f32]> for Singles {
+    fn as_ref(&self) -> &[f32] {
+        // `decode` looked at the address.
+        bytemuck::cast_slice(&self.0)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Writes an answer: JSON, perhaps followed by the bytes of tensors.
 
+use std::borrow::Cow;
 use std::io::Write;
 
 use super::Datatype;
@@ -47,11 +48,18 @@ impl Values<'_> {
         }
     }
 
-    /// The elements in little-endian bytes.
-    pub(crate) fn to_bytes(self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.len() * self.datatype().size());
-        self.put_bytes(&mut bytes);
-        bytes
+    /// The elements in little-endian bytes, without a copy if they are so in memory.
+    pub(crate) fn bytes(self) -> Cow<'_, [u8]> {
+        match self {
+            Self::F64(all) if cfg!(target_endian = "little") => bytemuck::cast_slice(all).into(),
+            Self::I32(all) if cfg!(target_endian = "little") => bytemuck::cast_slice(all).into(),
+            Self::U64(all) if cfg!(target_endian = "little") => bytemuck::cast_slice(all).into(),
+            _ => {
+                let mut bytes = Vec::with_capacity(self.len() * self.datatype().size());
+                self.put_bytes(&mut bytes);
+                bytes.into()
+            }
+        }
     }
 
     /// Appends a JSON array.

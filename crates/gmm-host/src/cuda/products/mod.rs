@@ -8,6 +8,7 @@ mod device_operand;
 mod factor;
 mod matrix;
 mod operand_cache;
+mod pinned;
 mod plan;
 mod question;
 mod room;
@@ -19,6 +20,7 @@ mod transfer;
 pub(crate) use device_operand::DeviceOperand;
 pub(crate) use factor::CudaFactor;
 pub(crate) use matrix::{CudaMatrix, CudaMultiplier};
+pub(crate) use pinned::CudaPinned;
 #[cfg(test)]
 pub(crate) use question::FORM;
 pub(crate) use rows::CudaRows;

@@ -212,11 +212,40 @@ fn rows_of_one_matrix_are_questions_of_another_and_are_sent_once() {
     }
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
-    check::<f64>(fake.0, &engine);
-    check::<f32>(fake.0, &engine);
+    check::<f64>(&fake.0, &engine);
+    check::<f32>(&fake.0, &engine);
     let none = ResidentMatrix::new(&engine, Array2::<f64>::zeros((0, 5))).unwrap();
     assert_eq!(none.as_questions().unwrap().dim(), (0, 5));
     drop(none);
     drop(engine);
     fake.0.assert_clean("rows as questions");
+}
+
+#[test]
+fn pinned_questions_are_copied_from_where_they_are() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let (a, x) = (numbers::<f64>(5, 5, 1), numbers::<f64>(33, 5, 2));
+    let matrix = ResidentMatrix::new(&engine, a).unwrap();
+    let expected = matrix.quadratic_form(x.view()).unwrap();
+    let inner = matrix.inner(x.view()).unwrap();
+    let multiplier = crate::Engine::multiplier(&engine).unwrap();
+    // SAFETY: the rows outlive the pinned memory.
+    let pinned = unsafe { multiplier.pin(x.as_ptr().cast_mut().cast(), 8 * x.len()) }.unwrap().unwrap();
+    assert_eq!(fake.0.calls("cuMemHostRegister"), 1);
+    let before = fake.0.calls("cuMemcpyHtoDAsync");
+    assert_eq!(matrix.quadratic_form(x.view()).unwrap(), expected);
+    assert_eq!(matrix.inner(x.view()).unwrap(), inner);
+    assert_eq!(fake.0.calls("cuMemcpyHtoDAsync") - before, 2);
+    // Not contiguous, so staged.
+    assert_eq!(matrix.quadratic_form(x.slice(s![..;2, ..])).unwrap()[1], expected[2]);
+    drop(pinned);
+    assert_eq!(fake.0.calls("cuMemHostUnregister"), 1);
+    assert_eq!(matrix.quadratic_form(x.view()).unwrap(), expected);
+    drop((matrix, multiplier));
+    drop(engine);
+    fake.0.assert_clean("pinned questions");
+    let cpu = crate::Engine::multiplier(&CpuEngine::new(1).unwrap()).unwrap();
+    // SAFETY: as above.
+    assert!(unsafe { cpu.pin(x.as_ptr().cast_mut().cast(), 8) }.unwrap().is_none());
 }
