@@ -31,6 +31,15 @@ impl Elements {
         Self::Own(datatype.decode(&bytes))
     }
 
+    /// How many they are, which needs no conversion.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Own(values) => values.len(),
+            Self::InBody(bytes) => bytes.len() / size_of::<f64>(),
+            Self::Singles(bytes, _) => bytes.len() / size_of::<f32>(),
+        }
+    }
+
     /// The numbers as `f32`, if they came as such, and what owns them.
     pub(crate) fn into_singles(self) -> Result<Singles, Self> {
         match self {
@@ -118,6 +127,7 @@ mod tests {
         }
         let singles = Bytes::from(values.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect::<Vec<_>>());
         let found = Elements::decode(Datatype::F32, singles);
+        assert!(found.len() == 9 && matches!(&found, Elements::Singles(_, wide) if wide.get().is_none()));
         assert_eq!(*found, *values);
         assert_eq!(found.singles().map(<[f32]>::len), Some(9));
     }

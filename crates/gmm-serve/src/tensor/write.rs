@@ -15,7 +15,7 @@ pub(crate) enum Values<'a> {
     Bool(&'a [bool]),
 }
 
-impl Values<'_> {
+impl<'a> Values<'a> {
     pub(crate) const fn datatype(self) -> Datatype {
         match self {
             Self::F64(_) => Datatype::F64,
@@ -49,7 +49,7 @@ impl Values<'_> {
     }
 
     /// The elements in little-endian bytes, without a copy if they are so in memory.
-    pub(crate) fn bytes(self) -> Cow<'_, [u8]> {
+    pub(crate) fn bytes(self) -> Cow<'a, [u8]> {
         match self {
             Self::F64(all) if cfg!(target_endian = "little") => bytemuck::cast_slice(all).into(),
             Self::I32(all) if cfg!(target_endian = "little") => bytemuck::cast_slice(all).into(),

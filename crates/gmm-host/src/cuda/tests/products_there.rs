@@ -249,3 +249,24 @@ fn pinned_questions_are_copied_from_where_they_are() {
     // SAFETY: as above.
     assert!(unsafe { cpu.pin(x.as_ptr().cast_mut().cast(), 8) }.unwrap().is_none());
 }
+
+#[test]
+fn a_search_among_many_rows_takes_the_best_of_each_segment() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    // Four segments of 4096 rows, and five rows more, with many equal products.
+    let (m, mut rows) = (4 * 4096 + 5, numbers::<f64>(4 * 4096 + 5, 1, 1));
+    rows.mapv_inplace(|v| (4.0 * v).round());
+    rows[[m - 1, 0]] = 1e3;
+    rows[[5000, 0]] = f64::NAN;
+    let questions = ndarray::array![[1.0], [-1.0]];
+    let here = ResidentMatrix::new(&CpuEngine::new(1).unwrap(), rows.clone()).unwrap();
+    let there = ResidentMatrix::new(&engine, rows).unwrap();
+    for count in [1, 7, 60] {
+        let found = there.top_k(questions.view(), count).unwrap();
+        assert_eq!(found, here.top_k(questions.view(), count).unwrap(), "{count}");
+    }
+    drop(there);
+    drop(engine);
+    fake.0.assert_clean("a search in segments");
+}
