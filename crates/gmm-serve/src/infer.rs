@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::app::App;
 use crate::batch::{Batcher, Share};
 use crate::model::Outputs;
-use crate::products::{self, Asked};
+use crate::products::{self, MatrixRequest};
 use crate::registry::{Models, Served, Slot};
 use crate::shared::Regions;
 use crate::tensor::{Answer, Elements, Output, Request, Tensor, Values};
@@ -115,7 +115,7 @@ pub(crate) async fn infer(
             put(batcher, &share, n, outputs, sink)
         }
         Served::Matrix(matrix) => {
-            let asked = Asked::of(matrix, request, models, limits)?;
+            let asked = MatrixRequest::of(matrix, request, models, limits)?;
             tokio::task::block_in_place(|| products::put(matrix, &asked, outputs, limits, sink))
         }
     }

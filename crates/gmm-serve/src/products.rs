@@ -25,7 +25,7 @@ const SQUARE: &str = "matrix";
 pub(crate) const COUNT: usize = 10;
 
 /// What is asked of a matrix.
-pub(crate) enum Asked {
+pub(crate) enum MatrixRequest {
     /// Products with questions, `(q, k)`; of a search `count` rows for each.
     Questions { questions: Elements, q: usize, count: usize },
     /// Forms and distances of the own rows, by the square matrix of the request.
@@ -34,7 +34,7 @@ pub(crate) enum Asked {
     Resident(Arc<Served>),
 }
 
-impl Asked {
+impl MatrixRequest {
     /// # Errors
     /// 400 for inputs that do not fit; 404 for a matrix that is not served; 413 for too many questions.
     pub(crate) fn of(
@@ -66,7 +66,7 @@ impl Asked {
 }
 
 /// The square matrix of `k` columns that is served as `NAME` or `NAME:VERSION`.
-fn resident(name: &str, k: usize, models: &Models) -> Result<Asked, Refusal> {
+fn resident(name: &str, k: usize, models: &Models) -> Result<MatrixRequest, Refusal> {
     let (own, version) = name.split_once(':').map_or((name, None), |(own, version)| (own, Some(version)));
     let served = models.find(own, version)?.served();
     let shown = gmm_model::shown(name);
@@ -76,7 +76,7 @@ fn resident(name: &str, k: usize, models: &Models) -> Result<Asked, Refusal> {
             let (rows, columns) = square.dim();
             Err(Refusal::bad(format!("'{shown}' is {rows} × {columns}, and must be {k} × {k} for rows of {k} columns")))
         }
-        Served::Matrix(_) => Ok(Asked::Resident(served)),
+        Served::Matrix(_) => Ok(MatrixRequest::Resident(served)),
     }
 }
 
@@ -86,17 +86,17 @@ fn resident(name: &str, k: usize, models: &Models) -> Result<Asked, Refusal> {
 /// 400 for other outputs, or a matrix of the wrong kind; 413 for an answer that is too large.
 pub(crate) fn put(
     matrix: &ServedMatrix,
-    asked: &Asked,
+    asked: &MatrixRequest,
     outputs: &[&str],
     limits: &Limits,
     sink: &mut (impl Sink + ?Sized),
 ) -> Result<(), Refusal> {
     let square = match asked {
-        Asked::Questions { questions, q, count } => {
+        MatrixRequest::Questions { questions, q, count } => {
             return put_products(matrix, (questions, *q), *count, outputs, limits, sink);
         }
-        Asked::Sent(square) => square,
-        Asked::Resident(served) => match &**served {
+        MatrixRequest::Sent(square) => square,
+        MatrixRequest::Resident(served) => match &**served {
             Served::Matrix(square) => square,
             Served::Model(_) => return Err(Refusal::fault("a model instead of a matrix")),
         },

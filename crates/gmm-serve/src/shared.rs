@@ -48,13 +48,13 @@ impl AsRef<[u8]> for Part {
 
 /// Where a tensor is in place of the request or the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct TensorRange {
     pub(crate) region: String,
     pub(crate) byte_size: usize,
     pub(crate) offset: usize,
 }
 
-impl Place {
+impl TensorRange {
     /// The place that the parameters of a tensor name, if they name one.
     ///
     /// # Errors
@@ -160,8 +160,8 @@ impl Regions {
         }
     }
 
-    fn part(&self, place: &Place) -> Result<Part, Refusal> {
-        let Place { region: name, byte_size, offset } = place;
+    fn part(&self, place: &TensorRange) -> Result<Part, Refusal> {
+        let TensorRange { region: name, byte_size, offset } = place;
         let found = self.all()?.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
         let region = found.ok_or_else(|| unknown(name))?;
         let range = offset.checked_add(*byte_size).map(|end| *offset..end);
@@ -180,7 +180,7 @@ impl Regions {
     ///
     /// # Errors
     /// 400 for a region that is not registered or too small.
-    pub(crate) fn bytes(&self, place: &Place) -> Result<Bytes, Refusal> {
+    pub(crate) fn bytes(&self, place: &TensorRange) -> Result<Bytes, Refusal> {
         Ok(Bytes::from_owner(self.part(place)?))
     }
 
@@ -188,7 +188,7 @@ impl Regions {
     ///
     /// # Errors
     /// As for [`bytes`](Self::bytes), also if it is longer than its place.
-    pub(crate) fn write(&self, place: &Place, bytes: &[u8]) -> Result<(), Refusal> {
+    pub(crate) fn write(&self, place: &TensorRange, bytes: &[u8]) -> Result<(), Refusal> {
         let part = self.part(place)?;
         if bytes.len() > part.range.len() {
             let (name, room, need) = (gmm_model::shown(&place.region), part.range.len(), bytes.len());

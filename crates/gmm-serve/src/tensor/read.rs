@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
 
 use super::{Datatype, Elements};
 use crate::Refusal;
-use crate::shared::{Place, Regions};
+use crate::shared::{Regions, TensorRange};
 
 /// An inference request.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct Output {
     /// Whether it is wanted in binary form.
     pub(crate) is_binary: bool,
     /// The shared memory that it is written to.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<TensorRange>,
 }
 
 /// An input tensor.
@@ -128,7 +128,7 @@ pub(crate) fn parse(body: &Bytes, json: Option<usize>, regions: &Regions) -> Res
     let output = |output: RawOutput<'_>| {
         let RawOutputParameters { binary_data, shared_memory_region: region, .. } = output.parameters;
         let RawOutputParameters { shared_memory_byte_size: size, shared_memory_offset: offset, .. } = output.parameters;
-        let place = Place::of(region, size, offset)?;
+        let place = TensorRange::of(region, size, offset)?;
         Ok(Output { name: output.name.into_owned(), is_binary: binary_data.unwrap_or(is_binary), place })
     };
     Ok(Request {
@@ -165,7 +165,7 @@ fn tensor(input: RawInput<'_>, rest: &mut Bytes, regions: &Regions) -> Result<Te
     let (datatype, size) = checked(&name, &datatype, &shape)?;
     let RawInputParameters { binary_data_size, shared_memory_region, shared_memory_byte_size, shared_memory_offset } =
         parameters;
-    let place = Place::of(shared_memory_region, shared_memory_byte_size, shared_memory_offset)?;
+    let place = TensorRange::of(shared_memory_region, shared_memory_byte_size, shared_memory_offset)?;
     let bytes = |length: usize, what: &str| {
         let wanted = size.saturating_mul(datatype.size());
         if wanted == length {

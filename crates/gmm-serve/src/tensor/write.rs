@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::Write;
 
 use super::Datatype;
-use crate::shared::Place;
+use crate::shared::TensorRange;
 
 /// The elements of an output, in row-major order.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +132,7 @@ impl Answer {
     }
 
     /// Adds an output that is in shared memory.
-    pub(crate) fn put_placed(&mut self, name: &str, shape: &[usize], values: Values<'_>, place: &Place) {
+    pub(crate) fn put_placed(&mut self, name: &str, shape: &[usize], values: Values<'_>, place: &TensorRange) {
         let length = values.len() * values.datatype().size();
         let json = self.begin(name, shape, values);
         json.extend_from_slice(b",\"parameters\":{\"shared_memory_region\":");
