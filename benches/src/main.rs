@@ -19,6 +19,7 @@ mod python;
 mod report;
 mod run;
 mod scale;
+mod served;
 mod setup;
 mod starts;
 mod truncated;
@@ -60,6 +61,8 @@ enum Command {
     Truncated(truncated::Arguments),
     /// Time reads and fits of files as whole processes, with other programs, and calls from Python.
     EndToEnd(end_to_end::Arguments),
+    /// Time requests to resident matrices behind the server, from socket to answer.
+    Served(served::Arguments),
     /// Fit public data sets from every start, and compare the likelihoods that they reach.
     Starts(starts::Arguments),
     /// Run one of the definitions of `gmm bench`, and record it for the repository.
@@ -79,6 +82,7 @@ fn main() -> Result<()> {
         Command::Growth(arguments) => gpu::growth::run(&arguments),
         Command::EndToEnd(arguments) => end_to_end::run(&arguments),
         Command::Run(arguments) => run::run(&arguments),
+        Command::Served(arguments) => served::run(&arguments),
         Command::Starts(arguments) => starts::run(&arguments),
         Command::LargeK(arguments) => large_k::run(&arguments),
         Command::Missing(arguments) => missing::run(&arguments),

@@ -81,6 +81,10 @@ pub(crate) struct ServeArgs {
     /// File with the private key, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// Let programs of the same user on this machine pass tensors in shared memory (the system shared memory extension of
+    /// Triton). They are trusted: one that truncates its memory ends the server. Needs a loop-back address
+    #[arg(long)]
+    shared_memory: bool,
     /// How often the files are looked at for changes; 0 is never
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration)]
     reload: Duration,
@@ -129,6 +133,12 @@ fn stop_on_signal(stopper: &Stopper, ended: &AtomicBool) {
 }
 
 fn options(args: &ServeArgs, console: &Console) -> anyhow::Result<ServeOptions> {
+    if args.shared_memory && !args.listen.ip().is_loopback() {
+        let listen = args.listen;
+        return Err(
+            Failure::Usage(format!("--shared-memory needs a loop-back address, and --listen is {listen}")).into()
+        );
+    }
     let token = args.token_file.as_ref().map(|path| {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         match text.trim() {
@@ -159,6 +169,7 @@ fn options(args: &ServeArgs, console: &Console) -> anyhow::Result<ServeOptions> 
         limits,
         token: token.transpose()?,
         tls: tls.map(|(certificates, key)| TlsFiles { certificates, key }),
+        shared_memory: args.shared_memory,
         reload: args.reload,
         drain: args.drain,
         grace: args.grace,

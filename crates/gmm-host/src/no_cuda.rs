@@ -1,8 +1,5 @@
-//! Replaces the module `cuda` in builds without the feature `cuda`: the same names, but no device.
-//!
-//! `lib.rs` takes one of the two as the module `cuda`, so that nothing else asks for the feature. A [`CudaEngine`]
-//! cannot be made here, and neither can what only such an engine gives: these types are empty, and the compiler drops
-//! the code that would use them.
+//! Replaces the module `cuda` in builds without that feature: `lib.rs` takes one of the two. A [`CudaEngine`] cannot be made here:
+//! it and what only it gives are empty types, and the compiler drops the code that would use them.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -282,6 +279,29 @@ pub(crate) mod products {
 
     impl CudaMultiplier {
         pub(crate) fn check(&self, _matrix: &DeviceData) -> Result<(), Error> {
+            match self.never {}
+        }
+    }
+
+    pub(crate) enum CudaPinned {}
+
+    impl CudaPinned {
+        pub(crate) unsafe fn new(multiplier: &CudaMultiplier, _start: *mut u8, _len: usize) -> Result<Self, Error> {
+            match multiplier.never {}
+        }
+    }
+
+    pub(crate) struct CudaRows<T: Number> {
+        never: Infallible,
+        _of: PhantomData<T>,
+    }
+
+    impl<T: Number> CudaRows<T> {
+        pub(crate) fn new(multiplier: &CudaMultiplier, _rows: ArrayView2<'_, T>) -> Result<Self, Error> {
+            match multiplier.never {}
+        }
+
+        pub(crate) const fn data(&self) -> &DeviceData {
             match self.never {}
         }
     }

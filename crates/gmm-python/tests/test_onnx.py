@@ -63,7 +63,7 @@ def test_a_component_of_weight_zero_has_no_rows(rows, kind, precision):
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e4])
-@pytest.mark.parametrize("kind", ["tied", "diag", "spherical"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_responsibilities_in_f32_have_the_digits_of_f32(kind, offset):
     rng = np.random.default_rng(0)
     # Close components, and distances of which f32 would lose 1e-6.
@@ -79,10 +79,16 @@ def test_responsibilities_in_f32_have_the_digits_of_f32(kind, offset):
 
 def test_a_row_whose_densities_underflow_has_the_weights(rows):
     fitted = model(3, "full", random_state=0).fit(rows)
-    labels, responsibilities, densities = run(fitted.to_onnx(), np.full((1, 3), 1e30, np.float32))
+    labels, responsibilities, densities = run(fitted.to_onnx(precision="f64"), np.full((1, 3), 1e200))
     assert densities[0] == -np.inf
-    np.testing.assert_allclose(responsibilities[0], fitted.weights_, rtol=1e-6)
+    np.testing.assert_allclose(responsibilities[0], fitted.weights_, rtol=1e-12)
     assert labels[0] == fitted.weights_.argmax()
+    # The distances of rows of f32 are in the range of f64: only the density is rounded to −∞.
+    row = np.full((1, 3), 1e30, np.float32)
+    labels, responsibilities, densities = run(fitted.to_onnx(precision="f32"), row)
+    assert densities[0] == -np.inf
+    np.testing.assert_array_equal(responsibilities, fitted.predict_proba(row.astype(np.float64)))
+    assert labels[0] == fitted.predict(row.astype(np.float64))[0]
 
 
 @pytest.mark.parametrize("precision", ["f32", "f64"])

@@ -5,8 +5,11 @@
 //! compared with the engine's before anything is timed; those of other servers, such as the ones of `benches/serve.sh`, are not,
 //! since they have other parameters. With `--out` the lines are also a record.
 //!
+//! The last load has rows and results in shared memory, so that only a line of JSON passes through the socket.
+//!
 //! `of_engine` compares rows a second with those of the engine alone, to which no client takes time of the cores.
-//! `of_engine_cpu` compares times of the processor: of the engine alone for as many rows, with that of the server for a
+//! The engine computes the same outputs (labels and log densities) of the same batches from memory, with as many threads as the
+//! server has. `of_engine_cpu` compares times of the processor: of the engine alone for as many rows, with that of the server for a
 //! request, `server_cpu_us`, from socket to socket and without the client, whose own is `client_cpu_us`.
 
 use std::net::SocketAddr;
@@ -54,7 +57,7 @@ fn main() {
     let engine = Arc::new(CpuEngine::new(0).expect("threads"));
     let options =
         ServeOptions::new(vec![format!("load={}", path.display()).parse().expect("a source")], engine.clone());
-    let server = Server::bind(options).expect("a server");
+    let server = Server::bind(ServeOptions { shared_memory: true, ..options }).expect("a server");
     let (address, stopper) = (server.address(), server.stopper());
     let serving = std::thread::spawn(move || server.run());
     let batch = |i: usize| rows.slice(ndarray::s![i * BATCH..(i + 1) * BATCH, ..]).to_owned();
@@ -62,7 +65,8 @@ fn main() {
     check(address, &rows, &engine_alone(&*engine, &mixture, &data, Duration::ZERO).0);
     let mut record = out.map(|out| open_record(&out, &engine.description(), &peers));
     println!("{RECORD}");
-    for load in loads(&rows) {
+    let shared = Shared::new(address, &rows);
+    for load in loads(&rows, &shared) {
         let all = std::iter::once(("gmm serve", address)).chain(peers.iter().map(|(name, at)| (name.as_str(), *at)));
         let servers: Vec<_> = all.take(if load.ours { 1 } else { usize::MAX }).collect();
         let mut found = vec![Vec::new(); servers.len()];
@@ -118,7 +122,7 @@ fn open_record(out: &std::path::Path, engine: &str, peers: &[(String, SocketAddr
     Csv::create(out, &machine.slug, &format!("{}-serve", machine::today()), &facts, RECORD).expect("a record")
 }
 
-fn loads(rows: &Array2<f64>) -> [Load; 4] {
+fn loads(rows: &Array2<f64>, shared: &Shared) -> [Load; 5] {
     let single = (0..64).map(|i| binary_request(rows, i, 1)).collect();
     [
         Load { name: "one row JSON", rows: 1, connections: 64, requests: vec![json_request(rows, 0, 1)], ours: false },
@@ -135,6 +139,13 @@ fn loads(rows: &Array2<f64>) -> [Load; 4] {
             rows: BATCH,
             connections: 2,
             requests: (0..BATCHES).map(|i| binary_request(rows, i * BATCH, BATCH)).collect(),
+            ours: true,
+        },
+        Load {
+            name: "batch in shared memory",
+            rows: BATCH,
+            connections: 2,
+            requests: (0..BATCHES).map(|i| shared.request(i)).collect(),
             ours: true,
         },
     ]
@@ -277,16 +288,58 @@ fn binary_request(rows: &Array2<f64>, first: usize, n: usize) -> Vec<u8> {
     request(&headers, &[head.as_bytes(), &data].concat())
 }
 
-/// Asserts that an answer has the densities of the engine.
-fn check(address: SocketAddr, rows: &Array2<f64>, densities: &[f64]) {
+/// Bytes of the rows and of the results of a batch: labels and log densities.
+const ROWS_BYTES: usize = 8 * BATCH * COLUMNS;
+const RESULT_BYTES: usize = (4 + 8) * BATCH;
+
+/// All batches, and behind them room for their results, in shared memory that is registered as `load`.
+struct Shared(PathBuf);
+
+impl Shared {
+    fn new(address: SocketAddr, rows: &Array2<f64>) -> Self {
+        let name = format!("gmm-serve-load-{}", std::process::id());
+        let shared = Self(PathBuf::from("/dev/shm").join(&name));
+        let mut bytes: Vec<u8> = rows.iter().flat_map(|v| v.to_le_bytes()).collect();
+        bytes.resize(BATCHES * (ROWS_BYTES + RESULT_BYTES), 0);
+        std::fs::write(&shared.0, &bytes).expect("shared memory");
+        let body = json!({"key": format!("/{name}"), "byte_size": bytes.len()}).to_string();
+        let head = "POST /v2/systemsharedmemory/region/load/register HTTP/1.1\r\nhost: load\r\n";
+        send(address, format!("{head}content-length: {}\r\n\r\n{body}", body.len()).as_bytes());
+        shared
+    }
+
+    fn request(&self, batch: usize) -> Vec<u8> {
+        let at = |offset: usize, size: usize| json!({"shared_memory_region": "load", "shared_memory_offset": offset, "shared_memory_byte_size": size});
+        let (from, to) = (batch * ROWS_BYTES, BATCHES * ROWS_BYTES + batch * RESULT_BYTES);
+        let rows =
+            json!({"name": "rows", "shape": [BATCH, COLUMNS], "datatype": "FP64", "parameters": at(from, ROWS_BYTES)});
+        let labels = json!({"name": "label", "parameters": at(to + 8 * BATCH, 4 * BATCH)});
+        let densities = json!({"name": "log_density", "parameters": at(to, 8 * BATCH)});
+        request("", json!({"inputs": [rows], "outputs": [labels, densities]}).to_string().as_bytes())
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).expect("shared memory of this program");
+    }
+}
+
+/// The body of the answer to one request.
+fn send(address: SocketAddr, request: &[u8]) -> Vec<u8> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
-    let body = runtime.block_on(async {
+    runtime.block_on(async {
         let mut stream = TcpStream::connect(address).await.expect("the server listens");
-        stream.write_all(&json_request(rows, 0, 100)).await.expect("the server reads");
+        stream.write_all(request).await.expect("the server reads");
         let mut buffer = Vec::new();
         let (head, length) = answer(&mut stream, &mut buffer).await;
         buffer[head..head + length].to_vec()
-    });
+    })
+}
+
+/// Asserts that an answer has the densities of the engine.
+fn check(address: SocketAddr, rows: &Array2<f64>, densities: &[f64]) {
+    let body = send(address, &json_request(rows, 0, 100));
     let found: Value = serde_json::from_slice(&body).expect("JSON");
     let found: Vec<f64> = serde_json::from_value(found["outputs"][1]["data"].clone()).expect("numbers");
     assert_eq!(found, densities[..100], "the server's densities are not the engine's");

@@ -10,6 +10,7 @@ use crate::Limits;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::registry::Models;
+use crate::shared::Regions;
 
 pub(crate) struct App {
     pub(crate) models: Models,
@@ -17,6 +18,7 @@ pub(crate) struct App {
     pub(crate) limits: Limits,
     pub(crate) log: Log,
     pub(crate) token: Option<String>,
+    pub(crate) regions: Regions,
     /// Whether the server is about to stop: it is no longer ready, and asks clients to close their connections.
     pub(crate) is_draining: AtomicBool,
 }

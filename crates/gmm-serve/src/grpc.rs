@@ -118,11 +118,11 @@ async fn model_ready(app: Arc<App>, request: ModelRequest) -> Result<ReadyRespon
     Ok(ReadyResponse { ready: true })
 }
 
-async fn server_metadata(_: Arc<App>, _: Empty) -> Result<ServerMetadataResponse, Refusal> {
+async fn server_metadata(app: Arc<App>, _: Empty) -> Result<ServerMetadataResponse, Refusal> {
     Ok(ServerMetadataResponse {
         name: "gmm".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        extensions: meta::EXTENSIONS.map(str::to_owned).to_vec(),
+        extensions: meta::extensions(&app.regions).into_iter().map(str::to_owned).collect(),
     })
 }
 
@@ -162,15 +162,15 @@ async fn model_infer(app: Arc<App>, request: ModelInferRequest) -> Result<ModelI
         _ => None,
     };
     let count = count.map(|count| usize::try_from(count).map_err(|_| Refusal::bad("count must not be negative")));
-    let (missing, count) = (text("missing"), count.transpose()?);
+    let (missing, matrix, count) = (text("missing"), text("matrix"), count.transpose()?);
     let served = slot.served();
     let names: Vec<&str> = match outputs.as_slice() {
         [] => infer::default_names(&served),
         all => all.iter().map(|output| output.name.as_str()).collect(),
     };
-    let request = InferRequest { id: None, inputs, outputs: Vec::new(), is_binary: is_raw, missing, count };
+    let request = InferRequest { id: None, inputs, outputs: Vec::new(), is_binary: is_raw, missing, matrix, count };
     let mut answer = Answer { outputs: Vec::new(), raw: Vec::new(), is_raw };
-    infer::infer(&served, request, &names, &app.limits, &mut answer).await?;
+    infer::infer(&served, request, &names, &app.models, &app.limits, &mut answer).await?;
     Ok(ModelInferResponse {
         model_name: slot.source.name.clone(),
         model_version: slot.source.version.to_string(),
@@ -195,7 +195,7 @@ fn tensor_of(input: InferTensor, raw: Option<Bytes>) -> Result<Tensor, Refusal> 
             }
             Elements::decode(datatype, bytes)
         }
-        (None, Some(contents)) => numbers(contents, datatype).into(),
+        (None, Some(contents)) => numbers(contents, datatype).map_err(named)?.into(),
         (Some(_), Some(_)) => return Err(named("it has both contents and raw_input_contents: give one".to_owned())),
         (None, None) => return Err(named("it has no contents".to_owned())),
     };
@@ -206,8 +206,33 @@ fn tensor_of(input: InferTensor, raw: Option<Bytes>) -> Result<Tensor, Refusal> 
 }
 
 /// The numbers in the field of the type.
-fn numbers(contents: InferTensorContents, datatype: Datatype) -> Vec<f64> {
-    match datatype {
+///
+/// # Errors
+/// Numbers in the field of another type, or that this type cannot hold: an INT8 comes in an `int32`.
+fn numbers(contents: InferTensorContents, datatype: Datatype) -> Result<Vec<f64>, String> {
+    let own = match datatype {
+        Datatype::Bool => "bool_contents",
+        Datatype::I8 | Datatype::I16 | Datatype::I32 => "int_contents",
+        Datatype::U8 | Datatype::U16 | Datatype::U32 => "uint_contents",
+        Datatype::I64 => "int64_contents",
+        Datatype::U64 => "uint64_contents",
+        Datatype::F32 => "fp32_contents",
+        Datatype::F64 => "fp64_contents",
+    };
+    let given = [
+        ("bool_contents", contents.bool_contents.len()),
+        ("int_contents", contents.int_contents.len()),
+        ("int64_contents", contents.int64_contents.len()),
+        ("uint_contents", contents.uint_contents.len()),
+        ("uint64_contents", contents.uint64_contents.len()),
+        ("fp32_contents", contents.fp32_contents.len()),
+        ("fp64_contents", contents.fp64_contents.len()),
+        ("bytes_contents", contents.bytes_contents.len()),
+    ];
+    if let Some((other, _)) = given.iter().find(|(name, length)| *name != own && *length > 0) {
+        return Err(format!("{} has its values in {own}, not in {other}", datatype.name()));
+    }
+    let values: Vec<f64> = match datatype {
         Datatype::Bool => contents.bool_contents.into_iter().map(|v| f64::from(u8::from(v))).collect(),
         Datatype::I8 | Datatype::I16 | Datatype::I32 => contents.int_contents.into_iter().map(f64::from).collect(),
         Datatype::U8 | Datatype::U16 | Datatype::U32 => contents.uint_contents.into_iter().map(f64::from).collect(),
@@ -215,6 +240,13 @@ fn numbers(contents: InferTensorContents, datatype: Datatype) -> Vec<f64> {
         Datatype::U64 => contents.uint64_contents.into_iter().map(|v| v as f64).collect(),
         Datatype::F32 => contents.fp32_contents.into_iter().map(f64::from).collect(),
         Datatype::F64 => contents.fp64_contents,
+    };
+    match datatype.unfit(&values) {
+        // Infinite numbers are refused with their row and column.
+        Some((at, value)) if value.is_finite() => {
+            Err(format!("value {at} of {own} (counted from 0) is {value}, which is no {}", datatype.name()))
+        }
+        _ => Ok(values),
     }
 }
 
@@ -226,7 +258,7 @@ struct Answer {
 }
 
 impl Sink for Answer {
-    fn put(&mut self, name: &str, shape: &[usize], values: Values<'_>, _: usize) {
+    fn put(&mut self, name: &str, shape: &[usize], values: Values<'_>, _: usize) -> Result<(), Refusal> {
         let mut output = InferTensor {
             name: name.to_owned(),
             datatype: values.datatype().name().to_owned(),
@@ -248,5 +280,6 @@ impl Sink for Answer {
             output.contents = Some(contents);
         }
         self.outputs.push(output);
+        Ok(())
     }
 }

@@ -2,29 +2,20 @@
 
 use std::sync::Arc;
 
-use ndarray::ArrayView2;
-
+use crate::app::App;
 use crate::batch::{Batcher, Share};
-use crate::matrix::{Product, ServedMatrix};
 use crate::model::Outputs;
-use crate::registry::{Served, Slot};
-use crate::tensor::{Answer, Elements, Request, Tensor, Values};
+use crate::products::{self, MatrixRequest};
+use crate::registry::{Models, Served, Slot};
+use crate::shared::Regions;
+use crate::tensor::{Answer, Elements, Output, Request, Tensor, Values};
 use crate::{Limits, Refusal};
 
 /// The outputs of a model.
 pub(crate) const MODEL_OUTPUTS: [&str; 5] = ["label", "responsibilities", "log_density", "outlier", "conditional_mean"];
 
-/// The outputs of a matrix.
-pub(crate) const MATRIX_OUTPUTS: [&str; 5] = ["indices", "values", "inner", "quadratic_form", "mahalanobis"];
-
 /// The input of a model.
 pub(crate) const ROWS: &str = "rows";
-
-/// The input of a matrix.
-pub(crate) const QUESTIONS: &str = "questions";
-
-/// Rows that a search returns if the request does not say how many.
-pub(crate) const COUNT: usize = 10;
 
 /// Numbers that are looked at together.
 const AT_ONCE: usize = 1024;
@@ -40,19 +31,29 @@ pub(crate) struct Rows {
 /// Receives the outputs of an answer.
 pub(crate) trait Sink {
     /// Adds an output of this shape. `output` is its index among those of the request.
-    fn put(&mut self, name: &str, shape: &[usize], values: Values<'_>, output: usize);
+    ///
+    /// # Errors
+    /// 400 if the place that the request has for it is too small.
+    fn put(&mut self, name: &str, shape: &[usize], values: Values<'_>, output: usize) -> Result<(), Refusal>;
 }
 
 /// An answer over HTTP.
 struct Http<'a> {
     answer: Answer,
-    /// Whether each output is wanted in binary form.
-    outputs: &'a [(String, bool)],
+    outputs: &'a [Output],
+    regions: &'a Regions,
 }
 
 impl Sink for Http<'_> {
-    fn put(&mut self, name: &str, shape: &[usize], values: Values<'_>, output: usize) {
-        self.answer.put(name, shape, values, self.outputs[output].1);
+    fn put(&mut self, name: &str, shape: &[usize], values: Values<'_>, output: usize) -> Result<(), Refusal> {
+        let Output { is_binary, place, .. } = &self.outputs[output];
+        let Some(place) = place else {
+            self.answer.put(name, shape, values, *is_binary);
+            return Ok(());
+        };
+        self.regions.write(place, &values.bytes())?;
+        self.answer.put_placed(name, shape, values, place);
+        Ok(())
     }
 }
 
@@ -60,28 +61,25 @@ impl Sink for Http<'_> {
 ///
 /// # Errors
 /// 400 for tensors that the model does not have; 413 for too many rows; 429 if the queue is full.
-pub(crate) async fn answer(
-    slot: &Slot,
-    mut request: Request,
-    limits: &Limits,
-) -> Result<(Vec<u8>, Option<usize>), Refusal> {
+pub(crate) async fn answer(slot: &Slot, mut request: Request, app: &App) -> Result<(Vec<u8>, Option<usize>), Refusal> {
     let served = slot.served();
     let outputs = default_outputs(&served, std::mem::take(&mut request.outputs), request.is_binary);
     let version = slot.source.version.to_string();
     let capacity = 256 + outputs.len() * 128;
     let answer = Answer::new(&slot.source.name, &version, request.id.as_deref(), capacity);
-    let mut sink = Http { answer, outputs: &outputs };
-    let names: Vec<&str> = outputs.iter().map(|(name, _)| name.as_str()).collect();
-    infer(&served, request, &names, limits, &mut sink).await?;
+    let mut sink = Http { answer, outputs: &outputs, regions: &app.regions };
+    let names: Vec<&str> = outputs.iter().map(|output| output.name.as_str()).collect();
+    infer(&served, request, &names, &app.models, &app.limits, &mut sink).await?;
     Ok(sink.answer.finish())
 }
 
 /// The outputs that are asked for; those that the model or the matrix usually gives if none is named.
-fn default_outputs(served: &Served, asked: Vec<(String, bool)>, is_binary: bool) -> Vec<(String, bool)> {
+fn default_outputs(served: &Served, asked: Vec<Output>, is_binary: bool) -> Vec<Output> {
     if !asked.is_empty() {
         return asked;
     }
-    default_names(served).into_iter().map(|name| (name.to_owned(), is_binary)).collect()
+    let output = |name: &str| Output { name: name.to_owned(), is_binary, place: None };
+    default_names(served).into_iter().map(output).collect()
 }
 
 /// The outputs of an answer to a request that names none.
@@ -91,7 +89,7 @@ pub(crate) fn default_names(served: &Served) -> Vec<&'static str> {
             let outlier = batcher.model.file.outliers.map(|_| "outlier");
             ["label", "responsibilities", "log_density"].into_iter().chain(outlier).collect()
         }
-        Served::Matrix(_) => vec!["indices", "values"],
+        Served::Matrix(_) => products::DEFAULT_OUTPUTS.to_vec(),
     }
 }
 
@@ -103,6 +101,7 @@ pub(crate) async fn infer(
     served: &Arc<Served>,
     request: Request,
     outputs: &[&str],
+    models: &Models,
     limits: &Limits,
     sink: &mut (impl Sink + ?Sized),
 ) -> Result<(), Refusal> {
@@ -113,19 +112,11 @@ pub(crate) async fn infer(
             let rows = rows(batcher, request.inputs, takes_missing, limits)?;
             let n = rows.n;
             let share = batcher.evaluate(rows.values, rows.has_missing, wanted).await?;
-            put(batcher, &share, n, outputs, sink);
-            Ok(())
+            put(batcher, &share, n, outputs, sink)
         }
         Served::Matrix(matrix) => {
-            let [Tensor { shape, values, .. }] =
-                <[Tensor; 1]>::try_from(request.inputs).map_err(|all| one_input(QUESTIONS, all.len()))?;
-            let k = matrix.dim().1;
-            let q = two_sides(&shape, k).ok_or_else(|| wrong_shape(QUESTIONS, &shape, k))?;
-            limits.check_rows(q)?;
-            let questions =
-                ArrayView2::from_shape((q, k), &values).map_err(|e| Refusal::fault(e.to_string()))?.to_owned();
-            let count = request.count.unwrap_or_else(|| COUNT.min(matrix.dim().0));
-            tokio::task::block_in_place(|| products(matrix, questions.view(), count, outputs, limits, sink))
+            let asked = MatrixRequest::of(matrix, request, models, limits)?;
+            tokio::task::block_in_place(|| products::put(matrix, &asked, outputs, limits, sink))
         }
     }
 }
@@ -165,21 +156,21 @@ fn wanted(batcher: &Batcher, outputs: &[&str]) -> Result<Outputs, Refusal> {
     Ok(wanted)
 }
 
-fn no_output(name: &str, all: &[&str]) -> Refusal {
+pub(crate) fn no_output(name: &str, all: &[&str]) -> Refusal {
     Refusal::bad(format!("no output '{}': there are {}", gmm_model::shown(name), all.join(", ")))
 }
 
-fn one_input(name: &str, found: usize) -> Refusal {
+pub(crate) fn one_input(name: &str, found: usize) -> Refusal {
     Refusal::bad(format!("{found} inputs: give one, '{name}'"))
 }
 
-fn wrong_shape(name: &str, shape: &[usize], d: usize) -> Refusal {
+pub(crate) fn wrong_shape(name: &str, shape: &[usize], d: usize) -> Refusal {
     let name = gmm_model::shown(name);
     Refusal::bad(format!("input '{name}' has shape {shape:?}: it must be [n, {d}], of n rows of {d} columns"))
 }
 
 /// `n` of the shape `[n, d]`, or 1 of `[d]`; n is at least 1.
-fn two_sides(shape: &[usize], d: usize) -> Option<usize> {
+pub(crate) fn two_sides(shape: &[usize], d: usize) -> Option<usize> {
     match *shape {
         [n, columns] if columns == d && n > 0 => Some(n),
         [columns] if columns == d => Some(1),
@@ -259,65 +250,35 @@ fn by_name(inputs: &[Tensor], names: &[String], limits: &Limits) -> Result<(Vec<
 }
 
 /// Gives the results of `n` rows to the sink.
-fn put(batcher: &Batcher, (results, range): &Share, n: usize, outputs: &[&str], sink: &mut (impl Sink + ?Sized)) {
+///
+/// # Errors
+/// Those of the sink.
+fn put(
+    batcher: &Batcher,
+    (results, range): &Share,
+    n: usize,
+    outputs: &[&str],
+    sink: &mut (impl Sink + ?Sized),
+) -> Result<(), Refusal> {
     let (d, width) = (batcher.model.n_features(), batcher.model.width());
     for (i, name) in outputs.iter().enumerate() {
         match *name {
-            "label" => sink.put(name, &[n], Values::I32(&results.labels[range.clone()]), i),
-            "log_density" => sink.put(name, &[n], Values::F64(&results.log_densities[range.clone()]), i),
+            "label" => sink.put(name, &[n], Values::I32(&results.labels[range.clone()]), i)?,
+            "log_density" => sink.put(name, &[n], Values::F64(&results.log_densities[range.clone()]), i)?,
             "responsibilities" => {
                 let own = &results.responsibilities[range.start * width..range.end * width];
-                sink.put(name, &[n, width], Values::F64(own), i);
+                sink.put(name, &[n, width], Values::F64(own), i)?;
             }
             "conditional_mean" => {
                 let own = &results.conditional_means[range.start * d..range.end * d];
-                sink.put(name, &[n, d], Values::F64(own), i);
+                sink.put(name, &[n, d], Values::F64(own), i)?;
             }
             _ => {
                 let threshold = batcher.model.file.outliers.as_ref();
                 let is_outlier = |v: &f64| threshold.is_some_and(|threshold| threshold.is_outlier(*v));
                 let own: Vec<bool> = results.log_densities[range.clone()].iter().map(is_outlier).collect();
-                sink.put(name, &[n], Values::Bool(&own), i);
+                sink.put(name, &[n], Values::Bool(&own), i)?;
             }
-        }
-    }
-}
-
-/// Gives the products of the questions to the sink.
-fn products(
-    matrix: &ServedMatrix,
-    questions: ArrayView2<'_, f64>,
-    count: usize,
-    outputs: &[&str],
-    limits: &Limits,
-    sink: &mut (impl Sink + ?Sized),
-) -> Result<(), Refusal> {
-    let q = questions.nrows();
-    let mut best = None;
-    for (i, name) in outputs.iter().enumerate() {
-        let product = match *name {
-            "indices" | "values" => Product::Best,
-            "inner" => Product::Inner,
-            "quadratic_form" => Product::QuadraticForm,
-            "mahalanobis" => Product::Mahalanobis,
-            other => return Err(no_output(other, &MATRIX_OUTPUTS)),
-        };
-        limits.check_answer(matrix.answer_len(product, q, count))?;
-        if product == Product::Best {
-            let best = match &mut best {
-                Some(best) => best,
-                none => none.insert(matrix.best(questions, count)?),
-            };
-            match *name {
-                "indices" => sink.put(name, &[q, count], Values::U64(&best.indices), i),
-                _ => sink.put(name, &[q, count], Values::F64(&best.values), i),
-            }
-            continue;
-        }
-        let values = matrix.values(product, questions)?;
-        match product {
-            Product::Inner => sink.put(name, &[q, matrix.dim().0], Values::F64(&values), i),
-            _ => sink.put(name, &[q], Values::F64(&values), i),
         }
     }
     Ok(())

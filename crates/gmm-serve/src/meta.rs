@@ -2,11 +2,15 @@
 
 use serde_json::{Value, json};
 
-use crate::infer::{QUESTIONS, ROWS};
+use crate::infer::ROWS;
+use crate::products::QUESTIONS;
 use crate::registry::{Models, Served, Slot};
+use crate::shared::{self, Regions};
 
 /// Extensions of the protocol.
-pub(crate) const EXTENSIONS: [&str; 1] = ["binary_tensor_data"];
+pub(crate) fn extensions(regions: &Regions) -> Vec<&'static str> {
+    std::iter::once("binary_tensor_data").chain(regions.is_on().then_some(shared::EXTENSION)).collect()
+}
 
 /// The kind of a model, in its metadata.
 pub(crate) const MODEL_PLATFORM: &str = "gmm_mixture";
@@ -90,8 +94,8 @@ pub(crate) fn list(models: &Models) -> Value {
 }
 
 /// The answer of `/v2`.
-pub(crate) fn server() -> Value {
-    json!({"name": "gmm", "version": env!("CARGO_PKG_VERSION"), "extensions": EXTENSIONS})
+pub(crate) fn server(regions: &Regions) -> Value {
+    json!({"name": "gmm", "version": env!("CARGO_PKG_VERSION"), "extensions": extensions(regions)})
 }
 
 /// The files that have changed and cannot be read.

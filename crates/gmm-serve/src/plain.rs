@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use ndarray::ArrayView2;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::{Value, json};
 
 use crate::batch::Batcher;
-use crate::infer::{COUNT, not_finite, takes_missing};
+use crate::infer::{not_finite, takes_missing};
 use crate::model::Outputs;
+use crate::products::COUNT;
 use crate::registry::{Models, Served};
 use crate::tensor::{Numbers, number};
 use crate::{Limits, Refusal};
@@ -237,9 +237,8 @@ pub(crate) fn search(models: &Models, body: &Bytes, limits: &Limits) -> Result<V
     }
     let count = request.count.unwrap_or(COUNT.min(m));
     limits.check_answer(q.saturating_mul(count))?;
-    let values: Vec<f64> = rows.into_iter().flat_map(|row| row.0).collect();
-    let questions = ArrayView2::from_shape((q, k), &values).map_err(|e| Refusal::fault(e.to_string()))?;
-    let best = tokio::task::block_in_place(|| matrix.best(questions, count))?;
+    let questions = rows.into_iter().flat_map(|row| row.0).collect::<Vec<_>>().into();
+    let best = tokio::task::block_in_place(|| matrix.best(&questions, q, count))?;
     let found = |i: usize| -> Vec<Value> {
         let own = i * count..(i + 1) * count;
         let pairs = best.indices[own.clone()].iter().zip(&best.values[own]);

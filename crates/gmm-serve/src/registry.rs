@@ -104,7 +104,7 @@ impl Loader {
         let in_file = |error: String| ServeError::Load { path: source.path.display().to_string(), error };
         if is_matrix {
             let matrix = read_matrix(&source.path)?;
-            let matrix = ServedMatrix::new(matrix, &*self.engine).map_err(|e| in_file(e.to_string()))?;
+            let matrix = ServedMatrix::resident(matrix, &self.engine).map_err(|e| in_file(e.to_string()))?;
             return Ok(Served::Matrix(Box::new(matrix)));
         }
         let file = gmm_data::read_model(&source.path)?;

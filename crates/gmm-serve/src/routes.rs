@@ -18,6 +18,8 @@ use crate::app::App;
 use crate::registry::Served;
 use crate::{Refusal, grpc, infer, meta, plain, tensor};
 
+mod regions;
+
 /// The length of the JSON before bytes of tensors, in requests and in answers.
 const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 
@@ -37,8 +39,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/score", post(score))
         .route("/search", post(search))
         .route("/models/{name}", get(model_file))
-        .route("/v2", get(|| async { json_of(&meta::server()) }))
-        .route("/v2/", get(|| async { json_of(&meta::server()) }))
+        .route("/v2", get(server))
+        .route("/v2/", get(server))
         .route("/v2/health/live", get(|| async { json_of(&json!({"live": true})) }))
         .route("/v2/health/ready", get(ready))
         .route("/v2/models", get(list))
@@ -48,6 +50,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route(with_version, get(metadata_of_version))
         .route(&at("/ready"), get(version_ready))
         .route(&at("/infer"), post(infer_version))
+        .merge(regions::routes())
         .merge(grpc::routes())
         .fallback(|| async { Refusal::unknown("no such address: see /openapi.json for all") })
         .method_not_allowed_fallback(|| async {
@@ -105,6 +108,10 @@ async fn ready(State(app): AppState) -> Response {
     (status, json_of(&answer)).into_response()
 }
 
+async fn server(State(app): AppState) -> Response {
+    json_of(&meta::server(&app.regions))
+}
+
 async fn list(State(app): AppState) -> Response {
     json_of(&json!({"models": meta::list(&app.models)}))
 }
@@ -159,9 +166,9 @@ async fn infer_with(app: &App, name: &str, version: Option<&str>, request: Reque
     let slot = app.models.find(name, version)?;
     let json = json_length(request.headers())?;
     let body = body_of(app, request, json.unwrap_or(0)).await?;
-    let request = tensor::parse(&body, json)?;
+    let request = tensor::parse(&body, json, &app.regions)?;
     drop(body);
-    let (answer, json) = infer::answer(slot, request, &app.limits).await?;
+    let (answer, json) = infer::answer(slot, request, app).await?;
     let Some(json) = json else { return Ok(typed(JSON, answer)) };
     let mut response = typed(BYTES, answer);
     response.headers_mut().insert(JSON_LENGTH, HeaderValue::from(json));

@@ -19,6 +19,7 @@ use crate::connection::{self, Context, Phase};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::registry::{Loader, Models};
+use crate::shared::Regions;
 use crate::{Limits, LogLevel, Source, routes, tls};
 
 /// Why the server does not start.
@@ -88,6 +89,8 @@ pub struct ServeOptions {
     pub token: Option<String>,
     /// Encrypts connections, if given.
     pub tls: Option<TlsFiles>,
+    /// Whether clients may register shared memory of this user and machine, which is trusted not to become shorter.
+    pub shared_memory: bool,
     /// How often the files are looked at; 0 is never.
     pub reload: Duration,
     /// How long clients are asked to close their connections before the server closes them.
@@ -114,6 +117,7 @@ impl ServeOptions {
             limits: Limits::DEFAULT,
             token: None,
             tls: None,
+            shared_memory: false,
             reload: Duration::from_secs(1),
             drain: Duration::from_millis(500),
             grace: Duration::from_secs(30),
@@ -172,6 +176,7 @@ impl Server {
             limits: options.limits,
             log,
             token: options.token.clone(),
+            regions: Regions::new(options.shared_memory, options.engine.clone()),
             is_draining: AtomicBool::new(false),
         });
         Ok(Self { listener, address, app, tls, stop: watch::channel(false), options })

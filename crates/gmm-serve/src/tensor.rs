@@ -8,7 +8,7 @@ mod read;
 mod write;
 
 pub(crate) use elements::Elements;
-pub(crate) use read::{Numbers, Request, Tensor, checked, parse};
+pub(crate) use read::{Numbers, Output, Request, Tensor, checked, parse};
 pub(crate) use write::{Answer, Values, array, number, text};
 
 /// Types of tensors that hold numbers.

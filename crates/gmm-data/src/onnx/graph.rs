@@ -15,17 +15,16 @@
 //! constant: without it exponents are smaller, and so are their rounding errors and those of the responsibilities.
 //!
 //! In f32 an exponent of 16 is rounded by 1e-6, and a responsibility by a quarter of the difference of two. So a graph of f32
-//! takes exponents in f64, and only what is left of them less the largest of the row in f32: for diag, spherical and tied
-//! that is even faster, since the product form needs the digits of f64. For full covariances, whose products take most of
-//! the time, and twice as long in f64, all is f32.
+//! takes exponents in f64, and only what is left of them less the largest of the row in f32. For diag, spherical and tied
+//! that is even faster, since the product form needs the digits of f64. For full covariances the products take twice as
+//! long as in f32, where a whitened entry is rounded with the distance of its component from `s`: that alone is 1e-6.
 //!
-//! A square about the origin is never expanded into `x² − 2xμ + μ²`, whose terms cancel if the data are far from it.
-//! `s` has the precision of the computation, and in f32 a mean is the sum of two f32 numbers: the first is subtracted
-//! without rounding from rows near it (Sterbenz 1974). So an offset of the data costs no precision.
+//! A square about the origin is never expanded into `x² − 2xμ + μ²`, whose terms cancel if the data are far from it: `s` is
+//! subtracted first. So an offset of the data costs no precision.
 //!
 //! In arrays `(k, d, N)` rows are the last axis, so that the loops of a runtime are long; with d last they are slower.
 
-use gmm_model::{Covariances, Factors, Mixture, Noise, Precision, inverse_transposed};
+use gmm_model::{Factors, Mixture, Noise, Precision, inverse_transposed};
 use ndarray::{Array1, Array2, Array3, ArrayView1, ArrayView2, Axis};
 
 use super::builder::{Attribute, Builder, Value};
@@ -40,7 +39,7 @@ pub(super) fn graph(model: &ModelFile, precision: Precision) -> Result<GraphProt
     let (mixture, noise) = (&model.mixture, model.noise.as_ref());
     let mut builder = Builder::new("gaussian_mixture", precision);
     check_range(&builder, mixture)?;
-    if precision == Precision::F32 && !matches!(mixture.covariances(), Covariances::Full(_)) {
+    if precision == Precision::F32 {
         builder.precision = Precision::F64;
         let rows = builder.cast("X", "X_in_f64");
         let distances = distances(&mut builder, mixture, rows);
@@ -73,9 +72,9 @@ fn check_range(builder: &Builder, mixture: &Mixture) -> Result<(), String> {
 /// Squared Mahalanobis distances of the rows to the means, `(N, k)`.
 fn distances(builder: &mut Builder, mixture: &Mixture, rows: &str) -> &'static str {
     let factors = PrecisionFactors::new(mixture);
-    let shift = shift(mixture, builder.precision);
+    let shift = shift(mixture);
     let centred = &mixture.means() - &shift;
-    if !factors.is_near(&centred, builder.precision) {
+    if !factors.is_near(&centred) {
         return of_differences(builder, mixture, factors, rows);
     }
     builder.reals("shift", &[shift.len()], shift);
@@ -85,7 +84,7 @@ fn distances(builder: &mut Builder, mixture: &Mixture, rows: &str) -> &'static s
         PrecisionFactors::Matrices(all) => {
             let factor = all.index_axis(Axis(0), 0);
             let means = centred.dot(&factor.t());
-            match builder.precision == Precision::F64 && means.iter().all(|v| v * v <= MOST_SQUARE) {
+            match means.iter().all(|v| v * v <= MOST_SQUARE) {
                 true => of_whitened(builder, &means, factor),
                 false => of_matrix(builder, &means, factor),
             }
@@ -157,12 +156,7 @@ fn of_differences(builder: &mut Builder, mixture: &Mixture, factors: PrecisionFa
     let order = [("perm", Attribute::Ints(&[1, 0]))];
     builder.apply("Transpose", &[rows], "columns", &order);
     builder.reals("means", &[k, d, 1], means.iter().copied());
-    let mut centred = builder.apply("Sub", &["columns", "means"], "difference", &[]);
-    let rest = means.mapv(|v| v - f64::from(v as f32));
-    if builder.precision == Precision::F32 && rest.iter().any(|&v| v != 0.0) {
-        builder.reals("means_rest", &[k, d, 1], rest);
-        centred = builder.apply("Sub", &[centred, "means_rest"], "centred", &[]);
-    }
+    let centred = builder.apply("Sub", &["columns", "means"], "difference", &[]);
     let (operator, shape, values) = match factors {
         PrecisionFactors::Matrices(all) => ("MatMul", all.shape().to_vec(), all.into_raw_vec_and_offset().0),
         PrecisionFactors::Scales(all) => ("Mul", [all.shape(), &[1]].concat(), all.into_raw_vec_and_offset().0),
@@ -179,13 +173,12 @@ fn sums_of_squares(builder: &mut Builder) -> &'static str {
     builder.apply("Transpose", &["distances_of_components"], "distances", &[("perm", Attribute::Ints(&[1, 0]))])
 }
 
-/// A median of the means in each column, in the precision of the graph.
-fn shift(mixture: &Mixture, precision: Precision) -> Array1<f64> {
+/// A median of the means in each column.
+fn shift(mixture: &Mixture) -> Array1<f64> {
     let median = |column: ArrayView1<'_, f64>| {
         let mut all = column.to_vec();
         all.sort_by(f64::total_cmp);
-        let median = all[all.len() / 2];
-        if precision == Precision::F32 { f64::from(median as f32) } else { median }
+        all[all.len() / 2]
     };
     mixture.means().columns().into_iter().map(median).collect()
 }
@@ -214,22 +207,16 @@ impl PrecisionFactors {
     }
 
     /// Whether all components, with means `centred` about the shift, are so near to it that the rounding of a row there
-    /// is small: that of a whitened entry grows with the distance, and that of a square with its square.
-    ///
-    /// A whitened row has a length of about `√d`, a log density a size of about `d`. In f32 the error of a log density
-    /// of matrices stays below 8 eps of its size; f64, which scales always have, has digits to spare.
-    fn is_near(&self, centred: &Array2<f64>, precision: Precision) -> bool {
-        let most = match precision {
-            Precision::F32 => 8.0 * (centred.ncols() as f64).sqrt(),
-            Precision::F64 => MOST_SQUARE,
-        };
+    /// is small: that of a whitened entry grows with the distance, and that of a square with its square. Beyond it f64
+    /// has digits to spare.
+    fn is_near(&self, centred: &Array2<f64>) -> bool {
         match self {
             Self::Matrices(all) => centred.outer_iter().enumerate().all(|(c, mean)| {
                 let factor = all.index_axis(Axis(0), c % all.len_of(Axis(0))).mapv(f64::abs);
-                factor.dot(&mean.mapv(f64::abs)).iter().all(|&v| v <= most)
+                factor.dot(&mean.mapv(f64::abs)).iter().all(|&v| v <= MOST_SQUARE)
             }),
             Self::Scales(all) => {
-                all.iter().all(|v| (v * v).is_normal()) && (centred * all).iter().all(|v| v * v <= most)
+                all.iter().all(|v| (v * v).is_normal()) && (centred * all).iter().all(|v| v * v <= MOST_SQUARE)
             }
         }
     }

@@ -41,7 +41,10 @@ pub fn write_onnx(path: impl AsRef<Path>, model: &ModelFile, precision: Precisio
 /// - Output `label`, `(N,)`, int64: the component of largest responsibility, or the cluster if components were combined,
 ///   the first among equals; −1 for noise.
 /// - Output `responsibilities`, `(N, k)`: of the components, or clusters; that of noise is in a further, last column.
-/// - Output `log_density`, `(N,)`: `ln p(x)`, −∞ if it underflows; the responsibilities are then the weights.
+/// - Output `log_density`, `(N,)`: `ln p(x)`, −∞ if it is below all numbers of the precision. If it is in f64, the
+///   responsibilities are the weights.
+///
+/// A file of f32 takes distances in f64: its outputs are those of f64, rounded to f32 but for a few units in the last place.
 ///
 /// The metadata have the names of the columns (`feature_names`, a JSON list), `covariance_type`, `n_components`,
 /// `precision`, `mean_log_likelihood` of the fit, and `outlier_log_density`, the threshold of outliers, as far as they are

@@ -4,6 +4,7 @@ use gmm_model::Cholesky;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, s};
 
 use super::operand::OperandData;
+use super::quadratic::undefined;
 use super::{Kind, Multiplier, Operand, Scalar, check_shape, cost, reference, zeros};
 use crate::cpu::products::{NARROW, TILE, Workspace, add_product, each, workspace_bytes};
 use crate::cuda::products::CudaFactor;
@@ -156,7 +157,13 @@ impl ResidentFactor {
             }
             Kind::Reference => reference::distances(self.lower(), questions.here()?, mean, out),
         }
-        questions.undefined(out)
+        match &questions.0 {
+            OperandData::Host(view) if self.on_device.is_none() => {
+                undefined(view.view(), out);
+                Ok(())
+            }
+            _ => questions.undefined(out),
+        }
     }
 }
 

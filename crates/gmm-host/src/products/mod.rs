@@ -5,8 +5,11 @@
 //! the rows of a data set for passes of EM; this is a plain matrix to multiply by.
 
 mod answer;
+mod as_questions;
+mod device_times;
 mod factor;
 pub(crate) mod operand;
+mod pinned;
 mod quadratic;
 mod reference;
 mod scalar;
@@ -14,11 +17,13 @@ mod scalar;
 mod tests;
 mod top;
 
+use std::sync::OnceLock;
+
 use gmm_model::RowArray;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, CowArray, Ix2};
 
 use crate::cpu::products::{NARROW, each, side, workspace_bytes};
-use crate::cuda::products::{CudaMatrix, CudaMultiplier};
+use crate::cuda::products::{CudaMatrix, CudaMultiplier, CudaRows};
 use crate::{CpuEngine, DeviceData, Engine, Error, memory};
 use answer::{allocated, bytes, check_shape, tiles, zeros};
 use operand::MatrixData;
@@ -26,6 +31,7 @@ use operand::MatrixData;
 pub use crate::cuda::products::DeviceTime;
 pub use factor::ResidentFactor;
 pub use operand::Operand;
+pub use pinned::PinnedMemory;
 pub(crate) use scalar::Element;
 pub use scalar::Scalar;
 pub use top::TopK;
@@ -89,9 +95,11 @@ pub struct ResidentMatrix<T: Scalar> {
     multiplier: Multiplier,
     fast: bool,
     /// The matrix folded onto its lower triangle; computed by the first quadratic form.
-    folded: std::sync::OnceLock<Array2<T>>,
+    folded: OnceLock<Array2<T>>,
     /// On a GPU: the device operands of the matrix and of the folded matrix.
     on_device: Option<[CudaMatrix<T::Number>; 2]>,
+    /// On a GPU: the rows as questions to other matrices.
+    rows_there: OnceLock<CudaRows<T::Number>>,
 }
 
 impl<T: Scalar> ResidentMatrix<T> {
@@ -140,7 +148,8 @@ impl<T: Scalar> ResidentMatrix<T> {
             Kind::Cuda(gpu) => Some([CudaMatrix::new(gpu)?, CudaMatrix::new(gpu)?]),
             Kind::Cpu(_) | Kind::Reference => None,
         };
-        Ok(Self { matrix, multiplier, fast: false, folded: std::sync::OnceLock::new(), on_device })
+        let (folded, rows_there) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { matrix, multiplier, fast: false, folded, on_device, rows_there })
     }
 
     /// The same matrix with faster, less accurate f32 products: 256 terms at a time are added in f32, and those sums in
@@ -300,34 +309,10 @@ impl<T: Scalar> ResidentMatrix<T> {
                 memory::check("the best rows of a search", questions.dim().0 as u128 * count as u128 * 48)?;
                 let (all, questions) = (self.matrix.operand(), questions.on_device());
                 let (indices, found) = matrix.largest(&all.on_device(), &questions, count, self.fast)?;
-                Ok(top::ranked(&indices, &found.mapv(T::from_device)))
+                Ok(top::ranked(&indices, &found.mapv(T::from_device), count))
             }
             Kind::Reference => top::sorted(&self.inner(questions)?, count),
         }
-    }
-
-    /// Measures the device time of a product with `questions`, `(q, k)`, or of their quadratic forms if `forms`, in
-    /// each of `repeats` repetitions. `None` if the engine is not a GPU. The questions are uploaded beforehand, which
-    /// is not counted, and the results are not downloaded.
-    ///
-    /// # Errors
-    /// As for [`inner`](Self::inner) and [`quadratic_form`](Self::quadratic_form); [`Error::Memory`] if the batch needs
-    /// more than one chunk.
-    pub fn device_times<'b>(
-        &self,
-        questions: impl Into<Operand<'b, T>>,
-        forms: bool,
-        repeats: usize,
-    ) -> Result<Option<Vec<DeviceTime>>, Error> {
-        let questions = questions.into();
-        self.check_questions(&questions)?;
-        let Some([matrix, folded]) = &self.on_device else { return Ok(None) };
-        let questions = questions.on_device();
-        if forms {
-            self.check_square("the matrix of a quadratic form")?;
-            return folded.times(&T::on_device(self.folded()?).into(), &questions, true, false, repeats).map(Some);
-        }
-        matrix.times(&self.matrix.operand().on_device(), &questions, false, self.fast, repeats).map(Some)
     }
 
     fn on_device(&self) -> &[CudaMatrix<T::Number>; 2] {

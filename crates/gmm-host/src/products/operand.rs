@@ -109,15 +109,17 @@ impl<'a, T: Scalar> Operand<'a, T> {
         })
     }
 
-    /// Sets the results of questions with a NaN or infinite value to NaN. On a GPU only the questions with infinite
-    /// results are checked: the others have a NaN result already, or no such value.
+    /// Sets the results that a GPU has computed of questions with a NaN or infinite value to NaN. Only the questions with
+    /// infinite results are checked: the others have a NaN result already, or no such value.
     ///
     /// # Errors
     /// [`Error::Device`] if the copy of those questions from the GPU fails.
     pub(super) fn undefined(&self, out: &mut [f64]) -> Result<(), Error> {
         let there = match &self.0 {
             OperandData::Host(view) => {
-                super::quadratic::undefined(view.view(), out);
+                for (out, x) in out.iter_mut().zip(view.rows()).filter(|(out, _)| out.is_infinite()) {
+                    super::quadratic::undefined(x.insert_axis(ndarray::Axis(0)), std::slice::from_mut(out));
+                }
                 return Ok(());
             }
             OperandData::Device(there) => there,

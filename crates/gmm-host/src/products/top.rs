@@ -119,13 +119,18 @@ pub(super) fn sorted<T: Scalar>(inner: &Array2<T>, count: usize) -> Result<TopK<
     Ok(best)
 }
 
-/// Sorts the rows found for each question, `(q, count)`, into the order of a search.
-pub(super) fn ranked<T: Scalar>(indices: &Array2<u32>, values: &Array2<T>) -> TopK<T> {
-    let mut best = TopK { indices: Array2::zeros(indices.raw_dim()), values: Array2::zeros(values.raw_dim()) };
+/// The best `count` of the rows found for each question, `(q, candidates)`, in the order of a search.
+pub(super) fn ranked<T: Scalar>(indices: &Array2<u32>, values: &Array2<T>, count: usize) -> TopK<T> {
+    let shape = (indices.nrows(), count);
+    let mut best = TopK { indices: Array2::zeros(shape), values: Array2::zeros(shape) };
     for (question, (indices, values)) in indices.rows().into_iter().zip(values.rows()).enumerate() {
         let found =
             indices.iter().zip(values).map(|(i, value)| RankedRow { value: value.to_f64(), index: *i as usize });
         let mut found: Vec<RankedRow> = found.collect();
+        if found.len() > count && count > 0 {
+            found.select_nth_unstable(count - 1);
+        }
+        found.truncate(count);
         found.sort_unstable();
         best.put(question, found);
     }

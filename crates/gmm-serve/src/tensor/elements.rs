@@ -1,6 +1,7 @@
 //! The numbers of a tensor, which stay in the body of their request if they are there as they are used.
 
 use std::ops::Deref;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 
@@ -12,6 +13,8 @@ pub(crate) enum Elements {
     Own(Vec<f64>),
     /// Numbers of this machine at an address that they may have.
     InBody(Bytes),
+    /// As `InBody`, of `f32`, and the same numbers as `f64` once they are asked for.
+    Singles(Bytes, OnceLock<Vec<f64>>),
 }
 
 impl Elements {
@@ -21,7 +24,46 @@ impl Elements {
         if is_own && bytemuck::try_cast_slice::<u8, f64>(&bytes).is_ok() {
             return Self::InBody(bytes);
         }
+        let is_single = datatype == Datatype::F32 && cfg!(target_endian = "little");
+        if is_single && bytemuck::try_cast_slice::<u8, f32>(&bytes).is_ok() {
+            return Self::Singles(bytes, OnceLock::new());
+        }
         Self::Own(datatype.decode(&bytes))
+    }
+
+    /// How many they are, which needs no conversion.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Own(values) => values.len(),
+            Self::InBody(bytes) => bytes.len() / size_of::<f64>(),
+            Self::Singles(bytes, _) => bytes.len() / size_of::<f32>(),
+        }
+    }
+
+    /// The numbers as `f32`, if they came as such, and what owns them.
+    pub(crate) fn into_singles(self) -> Result<Singles, Self> {
+        match self {
+            Self::Singles(bytes, _) => Ok(Singles(bytes)),
+            other => Err(other),
+        }
+    }
+
+    /// The numbers as `f32`, if they came as such.
+    pub(crate) fn singles(&self) -> Option<&[f32]> {
+        match self {
+            Self::Singles(bytes, _) => Some(bytemuck::cast_slice(bytes)),
+            Self::Own(_) | Self::InBody(_) => None,
+        }
+    }
+}
+
+/// Numbers of type `f32` in the body of their request.
+pub(crate) struct Singles(Bytes);
+
+impl AsRef<[f32]> for Singles {
+    fn as_ref(&self) -> &[f32] {
+        // `decode` looked at the address.
+        bytemuck::cast_slice(&self.0)
     }
 }
 
@@ -45,6 +87,7 @@ impl Deref for Elements {
             Self::Own(values) => values,
             // Bytes do not move.
             Self::InBody(bytes) => bytemuck::cast_slice(bytes),
+            Self::Singles(bytes, wide) => wide.get_or_init(|| Datatype::F32.decode(bytes)),
         }
     }
 }
@@ -83,6 +126,9 @@ mod tests {
             assert_eq!(*found, *values);
         }
         let singles = Bytes::from(values.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect::<Vec<_>>());
-        assert_eq!(*Elements::decode(Datatype::F32, singles), *values);
+        let found = Elements::decode(Datatype::F32, singles);
+        assert!(found.len() == 9 && matches!(&found, Elements::Singles(_, wide) if wide.get().is_none()));
+        assert_eq!(*found, *values);
+        assert_eq!(found.singles().map(<[f32]>::len), Some(9));
     }
 }

@@ -9,20 +9,33 @@ use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
 
 use super::{Datatype, Elements};
 use crate::Refusal;
+use crate::shared::{Regions, TensorRange};
 
 /// An inference request.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) id: Option<String>,
     pub(crate) inputs: Vec<Tensor>,
-    /// The requested outputs, and whether each is wanted in binary form; all in JSON if empty.
-    pub(crate) outputs: Vec<(String, bool)>,
+    /// The requested outputs; the usual ones if empty.
+    pub(crate) outputs: Vec<Output>,
     /// Whether outputs that are not named are wanted in binary form.
     pub(crate) is_binary: bool,
     /// The parameter `missing`: whether NaN is a missing value and not an error.
     pub(crate) missing: Option<String>,
+    /// The parameter `matrix`: the resident matrix that the rows of another are asked about.
+    pub(crate) matrix: Option<String>,
     /// The parameter `count` of a search.
     pub(crate) count: Option<usize>,
+}
+
+/// A requested output.
+#[derive(Clone, Debug)]
+pub(crate) struct Output {
+    pub(crate) name: String,
+    /// Whether it is wanted in binary form.
+    pub(crate) is_binary: bool,
+    /// The shared memory that it is written to.
+    pub(crate) place: Option<TensorRange>,
 }
 
 /// An input tensor.
@@ -51,6 +64,7 @@ struct RawRequest<'a> {
 struct RawParameters {
     binary_data_output: bool,
     missing: Option<String>,
+    matrix: Option<String>,
     count: Option<usize>,
 }
 
@@ -71,6 +85,9 @@ struct RawInput<'a> {
 #[serde(default)]
 struct RawInputParameters {
     binary_data_size: Option<usize>,
+    shared_memory_region: Option<String>,
+    shared_memory_byte_size: Option<usize>,
+    shared_memory_offset: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -85,13 +102,16 @@ struct RawOutput<'a> {
 #[serde(default)]
 struct RawOutputParameters {
     binary_data: Option<bool>,
+    shared_memory_region: Option<String>,
+    shared_memory_byte_size: Option<usize>,
+    shared_memory_offset: Option<usize>,
 }
 
 /// Reads a request whose first `json` bytes are JSON, all of them if `None`.
 ///
 /// # Errors
 /// 400 with the input and what is wrong with it.
-pub(crate) fn parse(body: &Bytes, json: Option<usize>) -> Result<Request, Refusal> {
+pub(crate) fn parse(body: &Bytes, json: Option<usize>, regions: &Regions) -> Result<Request, Refusal> {
     let json = json.unwrap_or(body.len());
     if json > body.len() {
         let message = format!("Inference-Header-Content-Length is {json}, but the body has {} bytes", body.len());
@@ -100,18 +120,24 @@ pub(crate) fn parse(body: &Bytes, json: Option<usize>) -> Result<Request, Refusa
     let mut rest = body.slice(json..);
     let raw: RawRequest<'_> = serde_json::from_slice(&body[..json])
         .map_err(|e| Refusal::bad(format!("the request is not valid JSON: {e}")))?;
-    let inputs = raw.inputs.into_iter().map(|input| tensor(input, &mut rest)).collect::<Result<_, _>>()?;
+    let inputs = raw.inputs.into_iter().map(|input| tensor(input, &mut rest, regions)).collect::<Result<_, _>>()?;
     if !rest.is_empty() {
         return Err(Refusal::bad(format!("{} bytes follow the last binary input", rest.len())));
     }
     let is_binary = raw.parameters.binary_data_output;
-    let output = |output: RawOutput<'_>| (output.name.into_owned(), output.parameters.binary_data.unwrap_or(is_binary));
+    let output = |output: RawOutput<'_>| {
+        let RawOutputParameters { binary_data, shared_memory_region: region, .. } = output.parameters;
+        let RawOutputParameters { shared_memory_byte_size: size, shared_memory_offset: offset, .. } = output.parameters;
+        let place = TensorRange::of(region, size, offset)?;
+        Ok(Output { name: output.name.into_owned(), is_binary: binary_data.unwrap_or(is_binary), place })
+    };
     Ok(Request {
         id: raw.id.map(Cow::into_owned),
         inputs,
-        outputs: raw.outputs.into_iter().map(output).collect(),
+        outputs: raw.outputs.into_iter().map(output).collect::<Result<_, Refusal>>()?,
         is_binary,
         missing: raw.parameters.missing,
+        matrix: raw.parameters.matrix,
         count: raw.parameters.count,
     })
 }
@@ -132,34 +158,48 @@ pub(crate) fn checked(name: &str, datatype: &str, shape: &[i64]) -> Result<(Data
     Ok((found, size.ok_or_else(|| named(format!("shape {shape:?} is negative or too large")))?))
 }
 
-/// The tensor, of the data in JSON or of the next bytes of `rest`.
-fn tensor(input: RawInput<'_>, rest: &mut Bytes) -> Result<Tensor, Refusal> {
+/// The tensor, of the data in JSON, of the next bytes of `rest`, or of shared memory.
+fn tensor(input: RawInput<'_>, rest: &mut Bytes, regions: &Regions) -> Result<Tensor, Refusal> {
     let RawInput { name, shape, datatype, parameters, data } = input;
     let named = |why: String| Refusal::bad(format!("input '{}': {why}", gmm_model::shown(&name)));
     let (datatype, size) = checked(&name, &datatype, &shape)?;
-    let values = match (data, parameters.binary_data_size) {
-        (Some(Numbers(values)), None) => {
+    let RawInputParameters { binary_data_size, shared_memory_region, shared_memory_byte_size, shared_memory_offset } =
+        parameters;
+    let place = TensorRange::of(shared_memory_region, shared_memory_byte_size, shared_memory_offset)?;
+    let bytes = |length: usize, what: &str| {
+        let wanted = size.saturating_mul(datatype.size());
+        if wanted == length {
+            return Ok(());
+        }
+        let of = format!("shape {shape:?} of {}", datatype.name());
+        Err(named(format!("{what} is {length}, but {of} needs {wanted} bytes")))
+    };
+    let values = match (data, binary_data_size, place) {
+        (Some(Numbers(values)), None, None) => {
             if let Some((at, value)) = datatype.unfit(&values) {
-                return Err(named(format!(
-                    "value {at} of data (counted from 0) is {value}, which is no {}",
-                    datatype.name()
-                )));
+                let none = datatype.name();
+                return Err(named(format!("value {at} of data (counted from 0) is {value}, which is no {none}")));
             }
             values.into()
         }
-        (None, Some(length)) => {
-            if size.checked_mul(datatype.size()) != Some(length) {
-                let wanted = size.saturating_mul(datatype.size());
-                let of = format!("shape {shape:?} of {}", datatype.name());
-                return Err(named(format!("binary_data_size is {length}, but {of} needs {wanted} bytes")));
-            }
+        (None, Some(length), None) => {
+            bytes(length, "binary_data_size")?;
             if length > rest.len() {
                 return Err(named(format!("binary_data_size is {length}, but {} bytes are left", rest.len())));
             }
             Elements::decode(datatype, rest.split_to(length))
         }
-        (Some(_), Some(_)) => return Err(named("it has both data and binary_data_size: give one".to_owned())),
-        (None, None) => return Err(named("it has no data: give data, or binary_data_size and its bytes".to_owned())),
+        (None, None, Some(place)) => {
+            bytes(place.byte_size, "shared_memory_byte_size")?;
+            Elements::decode(datatype, regions.bytes(&place)?)
+        }
+        (None, None, None) => {
+            let give = "give data, or binary_data_size and its bytes";
+            return Err(named(format!("it has no data: {give}")));
+        }
+        _ => {
+            return Err(named("it has data, binary_data_size and shared memory, or two of these: give one".to_owned()));
+        }
     };
     if values.len() != size {
         return Err(named(format!("shape {shape:?} needs {size} values, and data has {}", values.len())));

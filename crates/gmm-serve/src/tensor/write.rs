@@ -1,8 +1,10 @@
 //! Writes an answer: JSON, perhaps followed by the bytes of tensors.
 
+use std::borrow::Cow;
 use std::io::Write;
 
 use super::Datatype;
+use crate::shared::TensorRange;
 
 /// The elements of an output, in row-major order.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +15,7 @@ pub(crate) enum Values<'a> {
     Bool(&'a [bool]),
 }
 
-impl Values<'_> {
+impl<'a> Values<'a> {
     pub(crate) const fn datatype(self) -> Datatype {
         match self {
             Self::F64(_) => Datatype::F64,
@@ -43,6 +45,20 @@ impl Values<'_> {
             Self::U64(all) if cfg!(target_endian = "little") => out.extend_from_slice(bytemuck::cast_slice(all)),
             Self::U64(all) => all.iter().for_each(|v| out.extend_from_slice(&v.to_le_bytes())),
             Self::Bool(all) => out.extend(all.iter().map(|v| u8::from(*v))),
+        }
+    }
+
+    /// The elements in little-endian bytes, without a copy if they are so in memory.
+    pub(crate) fn bytes(self) -> Cow<'a, [u8]> {
+        match self {
+            Self::F64(all) if cfg!(target_endian = "little") => bytemuck::cast_slice(all).into(),
+            Self::I32(all) if cfg!(target_endian = "little") => bytemuck::cast_slice(all).into(),
+            Self::U64(all) if cfg!(target_endian = "little") => bytemuck::cast_slice(all).into(),
+            _ => {
+                let mut bytes = Vec::with_capacity(self.len() * self.datatype().size());
+                self.put_bytes(&mut bytes);
+                bytes.into()
+            }
         }
     }
 
@@ -115,8 +131,18 @@ impl Answer {
         Self { json, binary: Vec::new(), is_first: true }
     }
 
-    /// Adds an output of this shape.
-    pub(crate) fn put(&mut self, name: &str, shape: &[usize], values: Values<'_>, is_binary: bool) {
+    /// Adds an output that is in shared memory.
+    pub(crate) fn put_placed(&mut self, name: &str, shape: &[usize], values: Values<'_>, place: &TensorRange) {
+        let length = values.len() * values.datatype().size();
+        let json = self.begin(name, shape, values);
+        json.extend_from_slice(b",\"parameters\":{\"shared_memory_region\":");
+        text(json, &place.region);
+        // Writing to memory does not fail.
+        drop(write!(json, ",\"shared_memory_byte_size\":{length},\"shared_memory_offset\":{}}}}}", place.offset));
+    }
+
+    /// Name, type and shape of an output.
+    fn begin(&mut self, name: &str, shape: &[usize], values: Values<'_>) -> &mut Vec<u8> {
         let json = &mut self.json;
         if !std::mem::take(&mut self.is_first) {
             json.push(b',');
@@ -127,6 +153,12 @@ impl Answer {
         json.extend_from_slice(values.datatype().name().as_bytes());
         json.extend_from_slice(b"\",\"shape\":");
         array(json, shape, |out, side| integer(out, *side as i64));
+        json
+    }
+
+    /// Adds an output of this shape.
+    pub(crate) fn put(&mut self, name: &str, shape: &[usize], values: Values<'_>, is_binary: bool) {
+        let json = self.begin(name, shape, values);
         if is_binary {
             let length = values.len() * values.datatype().size();
             // Writing to memory does not fail.

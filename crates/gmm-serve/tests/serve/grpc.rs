@@ -220,3 +220,34 @@ fn changed_messages_are_answered_or_refused() {
     }
     assert_eq!(call(&server, "ServerReady", &[]).0, 0);
 }
+
+#[test]
+fn contents_are_those_of_the_datatype() {
+    let server = serve();
+    // One row of two values in the field `number` of `InferTensorContents`.
+    let ask = |datatype: &str, number: u64, packed: &[u8]| {
+        let contents = Message::default().bytes(number, packed);
+        let input = Message::default().text(1, "rows").text(2, datatype).bytes(3, &[1, 2]).bytes(5, &contents.0);
+        call(&server, "ModelInfer", &Message::default().text(1, "two").bytes(5, &input.0).0)
+    };
+    // 1 and 2; 1 and 200; 1 and 70000.
+    let (small, large, larger): (&[u8], &[u8], &[u8]) = (&[1, 2], &[1, 0xc8, 1], &[1, 0xf0, 0xa2, 4]);
+    for (datatype, number) in [("INT8", 2), ("INT16", 2), ("INT32", 2), ("UINT8", 4), ("UINT16", 4), ("UINT32", 4)] {
+        assert_eq!(ask(datatype, number, small).0, 0, "{datatype}");
+    }
+    for (datatype, number) in [("INT64", 3), ("UINT64", 5)] {
+        assert_eq!(ask(datatype, number, larger).0, 0, "{datatype}");
+    }
+    let refused = |datatype: &str, number: u64, packed: &[u8], words: &[&str]| {
+        let (status, message, _) = ask(datatype, number, packed);
+        let message = message.replace("%20", " ").replace("%2C", ",");
+        assert_eq!(status, 3, "{message}");
+        words.iter().for_each(|word| assert!(message.contains(word), "{message}"));
+    };
+    refused("INT8", 2, large, &["input 'rows'", "value 1 of int_contents", "is 200, which is no INT8"]);
+    refused("UINT8", 4, larger, &["value 1 of uint_contents", "is 70000, which is no UINT8"]);
+    refused("INT16", 2, larger, &["is 70000, which is no INT16"]);
+    refused("FP64", 6, &[0; 8], &["FP64 has its values in fp64_contents, not in fp32_contents"]);
+    refused("INT32", 3, small, &["INT32 has its values in int_contents, not in int64_contents"]);
+    refused("BOOL", 4, small, &["bool_contents"]);
+}

@@ -11,5 +11,7 @@ mod matrices;
 mod protocol;
 mod reloading;
 mod scorer;
+#[cfg(target_os = "linux")]
+mod shared;
 mod stopping;
 mod tls;

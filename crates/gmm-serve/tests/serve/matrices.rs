@@ -118,3 +118,55 @@ fn an_indefinite_matrix_has_no_distances_but_products() {
     assert_eq!(output(&server.post("/v2/models/odd/infer", &body("quadratic_form")).ok(), "quadratic_form"), [22.0]);
     server.post("/v2/models/odd/infer", &body("mahalanobis")).refused(400, &["positive definite"]);
 }
+
+/// Serves seven columns of rows as `rows`, in both precisions, beside `pages`.
+fn with_rows(options: &mut ServeOptions, folder: &TempDir) {
+    with_matrix(options, folder);
+    let rows = Array2::from_shape_fn((40, SIDE), |(i, j)| ((7 * i + 5 * j) % 11) as f64 - 5.0);
+    for (name, table) in [("rows", gmm_data::Table::new(rows.clone())), ("singles", single(&rows))] {
+        let path = folder.path().join(format!("{name}.npy"));
+        gmm_data::write_table(&path, &table).unwrap();
+        options.matrices.push(format!("{name}={}", path.display()).parse().unwrap());
+    }
+}
+
+fn single(rows: &Array2<f64>) -> gmm_data::Table {
+    gmm_data::Table::new(rows.mapv(|v| v as f32))
+}
+
+#[test]
+fn forms_and_distances_of_the_rows_that_are_served() {
+    let server = serve_with(&model(), with_rows);
+    let rows = Array2::from_shape_fn((40, SIDE), |(i, j)| ((7 * i + 5 * j) % 11) as f64 - 5.0);
+    let forms: Vec<f64> = rows.outer_iter().map(|x| x.dot(&matrix().dot(&x))).collect();
+    let distances: Vec<f64> = rows.outer_iter().map(|x| x.dot(&solved(matrix(), x.to_vec()))).collect();
+    let outputs = json!([{"name": "quadratic_form"}, {"name": "mahalanobis"}]);
+    let data: Vec<f64> = matrix().into_iter().collect();
+    let sent = json!([{"name": "matrix", "shape": [SIDE, SIDE], "datatype": "FP64", "data": data}]);
+    for name in ["rows", "singles"] {
+        let path = format!("/v2/models/{name}/infer");
+        let ask = |body: Value| server.post(&path, &body.to_string());
+        for body in [
+            json!({"inputs": sent, "outputs": outputs}),
+            json!({"inputs": [], "outputs": outputs, "parameters": {"matrix": "pages"}}),
+            json!({"inputs": [], "outputs": outputs, "parameters": {"matrix": "pages:1"}}),
+        ] {
+            let answer = ask(body).ok();
+            assert_eq!(output(&answer, "quadratic_form"), forms);
+            for (found, expected) in output(&answer, "mahalanobis").into_iter().zip(&distances) {
+                assert!((found - expected).abs() <= 1e-13 * expected, "{found} is not {expected}");
+            }
+        }
+        let one = |name: &str| json!([{"name": name}]);
+        ask(json!({"inputs": sent, "outputs": one("inner")})).refused(400, &["'inner'", "'questions'"]);
+        ask(json!({"inputs": sent, "outputs": one("none")})).refused(400, &["no output 'none'"]);
+        ask(json!({"inputs": sent, "parameters": {"matrix": "pages"}})).refused(400, &["replaces the inputs"]);
+        let named = |name: &str| json!({"inputs": [], "outputs": outputs, "parameters": {"matrix": name}});
+        ask(named("two")).refused(400, &["'two' is a model"]);
+        ask(named("rows")).refused(400, &["'rows' is 40 × 7", "must be 7 × 7"]);
+        ask(named("pages:9")).refused(404, &["version '9'"]);
+        ask(named("nobody")).refused(404, &["no model 'nobody'"]);
+        let small = json!([{"name": "matrix", "shape": [2, 2], "datatype": "FP64", "data": [1, 0, 0, 1]}]);
+        ask(json!({"inputs": small})).refused(400, &["shape [2, 2]", "[7, 7]"]);
+    }
+}

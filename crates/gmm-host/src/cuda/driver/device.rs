@@ -139,6 +139,8 @@ pub(crate) struct Gpu {
     pub(crate) staging: Mutex<Option<Staging>>,
     /// Autotune results by shape, timed in this process or read from the file.
     pub(crate) tuned: Mutex<HashMap<String, Tuning>>,
+    /// Addresses of host memory of others that the driver has pinned.
+    pub(crate) pinned: Mutex<Vec<std::ops::Range<usize>>>,
     /// Cached memory of released rows.
     pub(crate) pool: Arc<Pool>,
     // The fields are dropped in this order, the context last.
@@ -188,6 +190,7 @@ impl Gpu {
             limit: Mutex::default(),
             lacked_memory: AtomicUsize::new(0),
             staging: Mutex::new(None),
+            pinned: Mutex::default(),
             tuned: Mutex::default(),
             pool: Pool::new(facts.memory),
             functions: Mutex::default(),

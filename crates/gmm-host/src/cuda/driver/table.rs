@@ -155,6 +155,8 @@ forwarded! {
     fn cuMemFree_v2(pointer: CUdeviceptr);
     fn cuMemAllocHost_v2(pointer: *mut *mut c_void, bytes: usize);
     fn cuMemFreeHost(pointer: *mut c_void);
+    fn cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: c_uint);
+    fn cuMemHostUnregister(pointer: *mut c_void);
     fn cuMemcpyHtoDAsync_v2(to: CUdeviceptr, from: *const c_void, bytes: usize, stream: CUstream);
     fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: CUstream);
     fn cuMemcpyDtoDAsync_v2(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: CUstream);

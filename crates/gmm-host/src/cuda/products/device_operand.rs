@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use cust::memory::{DevicePointer, DeviceSlice};
+use cust::memory::{AsyncCopyDestination, DevicePointer, DeviceSlice};
 use cust::sys::{CUDA_MEMCPY2D, CUmemorytype, cuMemcpy2DAsync_v2};
 use gmm_model::Precision;
 use ndarray::{Array2, ArrayView2, s};
 
+use super::pinned::is_pinned;
 use super::room::reserve;
 use super::state::State;
 use super::transfer::{is_by_columns, put};
@@ -198,7 +199,15 @@ impl<T: Number> State<T> {
         let by_columns = is_by_columns(x);
         let dense = if by_columns { x.reversed_axes() } else { x };
         let mut numbers = self.room.raw.first(x.len());
-        send(gpu, &self.queue, &mut numbers, 1, |piece, chunk| put(dense, piece.start, chunk))?;
+        match dense.as_slice().filter(|all| is_pinned(gpu, all)) {
+            Some(all) => {
+                self.queue.left();
+                // SAFETY: `x` lives until the query returns, which waits for the stream, in `settle` after a failure.
+                let copied = unsafe { numbers.async_copy_from(all, &self.queue.stream) };
+                gpu.check("a copy to the device", copied)?;
+            }
+            None => send(gpu, &self.queue, &mut numbers, 1, |piece, chunk| put(dense, piece.start, chunk))?,
+        }
         Ok(Raw { numbers, rows: x.nrows() as u64, k: x.ncols() as u64, by_columns })
     }
 

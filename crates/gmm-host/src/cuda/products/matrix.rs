@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ndarray::{Array2, ArrayViewMut2};
 
+use super::plan;
 use super::question::Question;
 use super::state::State;
 use super::times::DeviceTime;
@@ -23,6 +24,10 @@ pub(crate) struct CudaMultiplier {
 impl CudaMultiplier {
     pub(crate) fn new(gpu: Arc<Gpu>) -> Self {
         Self { gpu }
+    }
+
+    pub(super) const fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
     }
 
     /// Errors if the matrix is on another device.
@@ -88,8 +93,8 @@ impl<T: Number> CudaMatrix<T> {
         self.ask(folded, x, &mut Question::Forms(out), false)
     }
 
-    /// For each query, finds the `count` rows of the matrix with the largest products: row numbers and products,
-    /// `(n, count)` each, unordered.
+    /// For each query, finds the `count` rows of the matrix with the largest products, perhaps among others: row numbers and
+    /// products, `(n, candidates)` each, unordered.
     ///
     /// # Errors
     /// As for [`product`](Self::product); [`Error::Option`] for more rows than the device can count.
@@ -105,9 +110,11 @@ impl<T: Number> CudaMatrix<T> {
             let must = "at most 2147483647".to_owned();
             return Err(Error::Option { option: "rows of the matrix", value: m.to_string(), must });
         }
-        let shape = (x.dim().0, count);
+        let n = x.dim().0;
+        let segment = plan::segment(m as u64, n as u64, count as u64);
+        let shape = (n, plan::candidates(m as u64, segment.max(1), count as u64) as usize);
         let (indices, mut found) = (Array2::zeros(shape), Array2::from_elem(shape, T::ZERO));
-        if shape.0 == 0 || count == 0 {
+        if n == 0 || count == 0 {
             return Ok((indices, found));
         }
         if matrix.dim().1 == 0 {
@@ -115,10 +122,14 @@ impl<T: Number> CudaMatrix<T> {
             found.fill(T::ZERO);
             return Ok((Array2::from_shape_fn(shape, |(_, i)| i as u32), found));
         }
-        let mut asked = Question::Largest { count, indices, found };
+        let segment = segment as usize;
+        let mut asked = Question::Largest { count, segment, indices, found };
         self.ask(matrix, x, &mut asked, fast)?;
         match asked {
-            Question::Largest { indices, found, .. } => Ok((indices, found)),
+            Question::Largest { mut indices, found, .. } => {
+                indices.indexed_iter_mut().for_each(|((_, at), index)| *index += (at / count * segment) as u32);
+                Ok((indices, found))
+            }
             _ => unreachable!("what was asked"),
         }
     }

@@ -45,6 +45,23 @@ pub(crate) fn slice(form: Form, m: u64, n: u64, k: u64, multiprocessors: u32) ->
     (stages.div_ceil(slices).max(1) * u64::from(STEPS)) as u32
 }
 
+/// Numbers among which one thread block selects the largest: the products of a query are divided into such segments, and
+/// the host selects among the largest of each. `m` if there are queries enough for all multiprocessors, or products too few.
+pub(crate) const fn segment(m: u64, n: u64, count: u64) -> u64 {
+    /// A block selects among so many in some 50 µs, and among a million in 8 ms.
+    const LEAST: u64 = 4096;
+    /// So that the host has at most this share of the numbers.
+    const SHARE: u64 = 64;
+    let len = if count * SHARE > LEAST { count * SHARE } else { LEAST };
+    if n > gmm_kernels::products::BLOCK as u64 || m < 4 * len { m } else { len }
+}
+
+/// Numbers that are selected of `m` in segments of `len`: `count` of each, or all of a shorter last one.
+pub(crate) const fn candidates(m: u64, len: u64, count: u64) -> u64 {
+    let rest = m % len;
+    m / len * count + if rest < count { rest } else { count }
+}
+
 /// What a query needs, for the calculation of its memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
@@ -113,6 +130,18 @@ mod tests {
         assert!(chunk.is_multiple_of(128) && needs.bytes(chunk) <= free && needs.bytes(2 * chunk) > free);
         assert_eq!(needs.chunk(50_000, 0), 128);
         assert_eq!(needs.chunk(5, u128::MAX), 5);
+    }
+
+    #[test]
+    fn few_queries_are_selected_from_in_segments() {
+        assert_eq!(segment(1_000_000, 1, 10), 4096);
+        assert_eq!(candidates(1_000_000, 4096, 10), 244 * 10 + 10);
+        assert_eq!(candidates(4096 * 5 + 3, 4096, 10), 53);
+        assert_eq!(segment(1_000_000, 1, 1000), 64_000);
+        for (m, n, count) in [(16_000, 1, 10), (1_000_000, 129, 10), (1_000_000, 1, 100_000)] {
+            assert_eq!(segment(m, n, count), m);
+            assert_eq!(candidates(m, m, count), count);
+        }
     }
 
     #[test]

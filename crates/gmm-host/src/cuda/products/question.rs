@@ -16,8 +16,9 @@ pub(super) enum Question<'a, T: Number> {
     Forms(&'a mut [f64]),
     /// |A(x − shift)|², `(n,)`, of a matrix `A` that is zero above its diagonal.
     Norms(&'a mut [f64], Option<&'a [f64]>),
-    /// The `count` rows with the largest products: row numbers and products, unordered.
-    Largest { count: usize, indices: Array2<u32>, found: Array2<T> },
+    /// The `count` rows with the largest products of each segment of `segment` rows: row numbers, counted from the start of
+    /// the segment, and products, unordered, `(n, candidates)`.
+    Largest { count: usize, segment: usize, indices: Array2<u32>, found: Array2<T> },
 }
 
 #[cfg(test)]

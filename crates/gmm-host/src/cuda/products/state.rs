@@ -145,7 +145,8 @@ impl<T: Number> State<T> {
         let slice = plan::slice(form, m as u64, n as u64, k as u64, gpu.limits.multiprocessors);
         let triangle = matches!(asked, Question::Forms(_) | Question::Norms(..));
         let cut = ProductShape { form, k: k as u64, slice, triangle };
-        let count = if let Question::Largest { count, .. } = asked { *count } else { 0 };
+        // Numbers that are selected for each query.
+        let count = if let Question::Largest { indices, .. } = asked { indices.ncols() } else { 0 };
         let needs = Needs {
             form,
             m: m as u64,
@@ -244,15 +245,43 @@ impl<T: Number> State<T> {
             Question::Norms(..) => {
                 launcher.forms::<T>(slices, (m, n), &sums, None, &self.room.numbers.first(n as usize))?;
             }
-            Question::Largest { count, .. } => {
+            Question::Largest { count, segment, .. } => {
                 finish(true)?;
-                let values = self.room.product.first((m * n) as usize);
-                let len = n as usize * count;
-                let (indices, found) = (self.room.indices.first(len), self.room.found.first(len));
-                launcher.select((n, m as u32), *count as u32, &values, &indices, &found)?;
+                self.select(launcher, needs, n as usize, *count, *segment)?;
             }
         }
         record(3)
+    }
+
+    /// Selects the largest products of each segment of each of `n` queries.
+    fn select(
+        &self,
+        launcher: Launcher<'_>,
+        needs: &Needs,
+        n: usize,
+        count: usize,
+        segment: usize,
+    ) -> Result<(), Error> {
+        let (m, width) = (needs.m as usize, needs.count as usize);
+        let values = self.room.product.first(m * n);
+        let (indices, found) = (self.room.indices.first(n * width), self.room.found.first(n * width));
+        if segment == m {
+            return launcher.select((n as u64, m as u32), count as u32, &values, &indices, &found);
+        }
+        for query in 0..n {
+            let values = values.index(query * m..(query + 1) * m);
+            let own = query * width..(query + 1) * width;
+            let (indices, found) = (indices.index(own.clone()), found.index(own));
+            let (segments, whole) = (m / segment, m / segment * segment);
+            launcher.select((segments as u64, segment as u32), count as u32, &values, &indices, &found)?;
+            let (rest, done) = (m - whole, segments * count);
+            if rest > 0 {
+                let (indices, found) = (indices.index(done..width), found.index(done..width));
+                let values = values.index(whole..m);
+                launcher.select((1, rest as u32), (width - done) as u32, &values, &indices, &found)?;
+            }
+        }
+        Ok(())
     }
 
     /// Copies the results of some queries to the host.
@@ -273,8 +302,8 @@ impl<T: Number> State<T> {
                     out[piece].copy_from_slice(numbers);
                 })
             }
-            Question::Largest { count, indices, found } => {
-                let len = n * *count;
+            Question::Largest { indices, found, .. } => {
+                let len = n * indices.ncols();
                 let mut to = indices.slice_mut(s![here.clone(), ..]);
                 receive(gpu, &self.queue, &self.room.indices.first(len), |piece, numbers| {
                     take(to.view_mut(), piece.start, numbers);

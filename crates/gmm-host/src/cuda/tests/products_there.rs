@@ -184,3 +184,89 @@ fn a_fault_of_a_question_with_factors_there_leaves_nothing_behind() {
         }
     }
 }
+
+#[test]
+fn rows_of_one_matrix_are_questions_of_another_and_are_sent_once() {
+    fn check<T: Scalar + std::fmt::Debug>(fake: &Fake, engine: &CudaEngine) {
+        let (rows, a) = (numbers::<T>(33, 5, 1), numbers::<T>(5, 5, 2));
+        let a = a.dot(&a.t()) + Array2::<T>::eye(5);
+        let vectors = ResidentMatrix::new(engine, rows.clone()).unwrap();
+        let form = |a: Array2<T>| ResidentMatrix::new(engine, a).unwrap();
+        let expected = form(a.clone()).quadratic_form(rows.view()).unwrap();
+        let sent = || fake.calls("cuMemcpyHtoDAsync");
+        vectors.as_questions().unwrap();
+        let before = sent();
+        for _ in 0..2 {
+            assert_eq!(form(a.clone()).quadratic_form(vectors.as_questions().unwrap()).unwrap(), expected);
+        }
+        assert_eq!(sent() - before, 2, "one copy of each matrix, and none of the rows");
+        let factor = form(a.clone()).factor().unwrap();
+        let found = factor.mahalanobis(vectors.as_questions().unwrap(), None).unwrap();
+        assert_eq!(found, factor.mahalanobis(rows.view(), None).unwrap());
+        // The matrix itself is sent ahead, and the question after it.
+        let matrix = form(a);
+        matrix.prepare().unwrap();
+        let before = sent();
+        matrix.top_k(rows.slice(s![..1, ..]), 2).unwrap();
+        assert_eq!(sent() - before, 1);
+    }
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    check::<f64>(&fake.0, &engine);
+    check::<f32>(&fake.0, &engine);
+    let none = ResidentMatrix::new(&engine, Array2::<f64>::zeros((0, 5))).unwrap();
+    assert_eq!(none.as_questions().unwrap().dim(), (0, 5));
+    drop(none);
+    drop(engine);
+    fake.0.assert_clean("rows as questions");
+}
+
+#[test]
+fn pinned_questions_are_copied_from_where_they_are() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let (a, x) = (numbers::<f64>(5, 5, 1), numbers::<f64>(33, 5, 2));
+    let matrix = ResidentMatrix::new(&engine, a).unwrap();
+    let expected = matrix.quadratic_form(x.view()).unwrap();
+    let inner = matrix.inner(x.view()).unwrap();
+    let multiplier = crate::Engine::multiplier(&engine).unwrap();
+    // SAFETY: the rows outlive the pinned memory.
+    let pinned = unsafe { multiplier.pin(x.as_ptr().cast_mut().cast(), 8 * x.len()) }.unwrap().unwrap();
+    assert_eq!(fake.0.calls("cuMemHostRegister"), 1);
+    let before = fake.0.calls("cuMemcpyHtoDAsync");
+    assert_eq!(matrix.quadratic_form(x.view()).unwrap(), expected);
+    assert_eq!(matrix.inner(x.view()).unwrap(), inner);
+    assert_eq!(fake.0.calls("cuMemcpyHtoDAsync") - before, 2);
+    // Not contiguous, so staged.
+    assert_eq!(matrix.quadratic_form(x.slice(s![..;2, ..])).unwrap()[1], expected[2]);
+    drop(pinned);
+    assert_eq!(fake.0.calls("cuMemHostUnregister"), 1);
+    assert_eq!(matrix.quadratic_form(x.view()).unwrap(), expected);
+    drop((matrix, multiplier));
+    drop(engine);
+    fake.0.assert_clean("pinned questions");
+    let cpu = crate::Engine::multiplier(&CpuEngine::new(1).unwrap()).unwrap();
+    // SAFETY: as above.
+    assert!(unsafe { cpu.pin(x.as_ptr().cast_mut().cast(), 8) }.unwrap().is_none());
+}
+
+#[test]
+fn a_search_among_many_rows_takes_the_best_of_each_segment() {
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    // Four segments of 4096 rows, and five rows more, with many equal products.
+    let (m, mut rows) = (4 * 4096 + 5, numbers::<f64>(4 * 4096 + 5, 1, 1));
+    rows.mapv_inplace(|v| (4.0 * v).round());
+    rows[[m - 1, 0]] = 1e3;
+    rows[[5000, 0]] = f64::NAN;
+    let questions = ndarray::array![[1.0], [-1.0]];
+    let here = ResidentMatrix::new(&CpuEngine::new(1).unwrap(), rows.clone()).unwrap();
+    let there = ResidentMatrix::new(&engine, rows).unwrap();
+    for count in [1, 7, 60] {
+        let found = there.top_k(questions.view(), count).unwrap();
+        assert_eq!(found, here.top_k(questions.view(), count).unwrap(), "{count}");
+    }
+    drop(there);
+    drop(engine);
+    fake.0.assert_clean("a search in segments");
+}

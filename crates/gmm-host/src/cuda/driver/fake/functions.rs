@@ -276,6 +276,15 @@ extern "C" fn free_pinned(at: *mut c_void) -> Code {
     })
 }
 
+/// Memory of others is as it is.
+extern "C" fn pin(_: *mut c_void, _: usize, _: c_uint) -> Code {
+    call("cuMemHostRegister", true, |_| 0)
+}
+
+extern "C" fn unpin(_: *mut c_void) -> Code {
+    call("cuMemHostUnregister", true, |_| 0)
+}
+
 extern "C" fn copy_in(to: CUdeviceptr, from: *const c_void, bytes: usize, _: CUstream) -> Code {
     call("cuMemcpyHtoDAsync", true, |s| {
         if !s.holds(to, bytes) {
@@ -402,6 +411,8 @@ pub(crate) static FUNCTIONS: Functions = Functions {
     cuMemFree_v2: free,
     cuMemAllocHost_v2: allocate_pinned,
     cuMemFreeHost: free_pinned,
+    cuMemHostRegister_v2: pin,
+    cuMemHostUnregister: unpin,
     cuMemcpyHtoDAsync_v2: copy_in,
     cuMemcpyDtoHAsync_v2: copy_out,
     cuMemcpyDtoDAsync_v2: copy_within,
