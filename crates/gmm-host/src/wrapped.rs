@@ -103,13 +103,14 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Engine for Wrapped<'_, F> {
         mixture: &Mixture,
         parts: &[Range<usize>],
         top: Option<usize>,
-        each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
+        each: &(dyn Fn(usize, &mut Statistics) -> Result<(), Error> + Sync),
     ) -> Result<bool, Error> {
         (self.hooks)().before()?;
         self.engine.pass_of_parts(data, storage, mixture, parts, top, &|part, statistics| {
             let mut hooks = (self.hooks)();
             hooks.before()?;
-            each(part, hooks.passed(statistics)?)
+            *statistics = hooks.passed(statistics.clone())?;
+            each(part, statistics)
         })
     }
 

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use gmm_model::adapt::{AdaptOptions, adapt, adapted_means};
+use gmm_model::adapt::{AdaptOptions, adapt, put_adapted_means};
 use gmm_model::{CovarianceType, Mixture, Statistics};
 use ndarray::Array3;
 
@@ -29,7 +29,19 @@ pub fn utterance_statistics<A: Send>(
     utterances: &Utterances<'_>,
     map: &(dyn Fn(usize, Statistics) -> Result<A, Error> + Sync),
 ) -> Result<Vec<A>, Error> {
-    statistics(engine, background, utterances, None, map)
+    statistics(engine, background, utterances, None, &kept(background, map))
+}
+
+/// What a pass does with the statistics of each utterance.
+type Map<'a, A> = dyn Fn(usize, &mut Statistics) -> Result<A, Error> + Sync + 'a;
+
+/// Gives a function a copy of the statistics, which records the mixture.
+fn kept<'a, A>(
+    background: &Mixture,
+    map: &'a (dyn Fn(usize, Statistics) -> Result<A, Error> + Sync),
+) -> impl Fn(usize, &mut Statistics) -> Result<A, Error> + Sync + use<'a, A> {
+    let fingerprint = background.fingerprint();
+    move |i, statistics| map(i, Statistics { mixture: fingerprint, ..statistics.clone() })
 }
 
 /// Of [`utterance_statistics`], or with `top` of [`top_statistics`].
@@ -38,16 +50,15 @@ fn statistics<A: Send>(
     background: &Mixture,
     utterances: &Utterances<'_>,
     top: Option<usize>,
-    map: &(dyn Fn(usize, Statistics) -> Result<A, Error> + Sync),
+    map: &Map<'_, A>,
 ) -> Result<Vec<A>, Error> {
     utterances.check(background)?;
     let storage = steps::storage(background, engine.precision(utterances.precision));
     let count = utterances.rows.len();
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let done: Mutex<Vec<Option<Result<A, Error>>>> = Mutex::new((0..count).map(|_| None).collect());
-    let fingerprint = background.fingerprint();
-    let keep = |i: usize, statistics: Statistics| {
-        let result = map(i, Statistics { mixture: fingerprint, ..statistics })?;
+    let keep = |i: usize, statistics: &mut Statistics| {
+        let result = map(i, statistics)?;
         done.lock().unwrap_or_else(PoisonError::into_inner)[i] = Some(Ok(result));
         Ok(())
     };
@@ -66,7 +77,8 @@ fn statistics<A: Send>(
             }
             let rows = utterances.data.part(utterances.rows[i].clone());
             let passed = PassRows::new(part, &rows, &storage).and_then(|mut rows| rows.pass(background));
-            let result = passed.and_then(|statistics| map(i, statistics));
+            // Under the background, as all of them: the engine does not record it.
+            let result = passed.and_then(|statistics| map(i, &mut Statistics { mixture: 0, ..statistics }));
             failed.fetch_or(result.is_err(), Ordering::Relaxed);
             done.lock().unwrap_or_else(PoisonError::into_inner)[i] = Some(result);
         }
@@ -94,6 +106,17 @@ pub fn top_statistics<A: Send>(
     utterances: &Utterances<'_>,
     top: usize,
     map: &(dyn Fn(usize, Statistics) -> Result<A, Error> + Sync),
+) -> Result<Vec<A>, Error> {
+    of_top(engine, background, utterances, top, &kept(background, map))
+}
+
+/// Of [`top_statistics`].
+fn of_top<A: Send>(
+    engine: &dyn Engine,
+    background: &Mixture,
+    utterances: &Utterances<'_>,
+    top: usize,
+    map: &Map<'_, A>,
 ) -> Result<Vec<A>, Error> {
     check_top(top)?;
     let kind = background.covariance_type();
@@ -138,10 +161,7 @@ pub fn adapt_many(
     options: &AdaptOptions,
 ) -> Result<Vec<Mixture>, Error> {
     options.validate()?;
-    utterance_statistics(engine, background, utterances, &|_, statistics| {
-        // The engine does not record the mixture, and its passes were under this one.
-        Ok(adapt(background, &Statistics { mixture: 0, ..statistics }, options)?)
-    })
+    statistics(engine, background, utterances, None, &|_, of| Ok(adapt(background, of, options)?))
 }
 
 /// As [`adapt_many`], from [`top_statistics`].
@@ -156,9 +176,7 @@ pub fn adapt_many_top(
     options: &AdaptOptions,
 ) -> Result<Vec<Mixture>, Error> {
     options.validate()?;
-    top_statistics(engine, background, utterances, top, &|_, statistics| {
-        Ok(adapt(background, &Statistics { mixture: 0, ..statistics }, options)?)
-    })
+    of_top(engine, background, utterances, top, &|_, of| Ok(adapt(background, of, options)?))
 }
 
 /// As [`adapted_means_of_many`], from [`top_statistics`].
@@ -172,7 +190,7 @@ pub fn adapted_means_top(
     top: usize,
     relevance: f64,
 ) -> Result<Array3<f64>, Error> {
-    means_of_each(background, utterances, relevance, |map| top_statistics(engine, background, utterances, top, map))
+    means_of_each(background, utterances, relevance, |map| of_top(engine, background, utterances, top, map))
 }
 
 /// The adapted means of each utterance, `(s, k, d)`: supervectors, one per row.
@@ -185,18 +203,15 @@ pub fn adapted_means_of_many(
     utterances: &Utterances<'_>,
     relevance: f64,
 ) -> Result<Array3<f64>, Error> {
-    means_of_each(background, utterances, relevance, |map| utterance_statistics(engine, background, utterances, map))
+    means_of_each(background, utterances, relevance, |map| statistics(engine, background, utterances, None, map))
 }
-
-/// What a pass does with the statistics of each utterance.
-type Map<'a> = dyn Fn(usize, Statistics) -> Result<(), Error> + Sync + 'a;
 
 /// The adapted means of each utterance, `(s, k, d)`, from the statistics with which `pass` calls its argument.
 fn means_of_each(
     background: &Mixture,
     utterances: &Utterances<'_>,
     relevance: f64,
-    pass: impl FnOnce(&Map<'_>) -> Result<Vec<()>, Error>,
+    pass: impl FnOnce(&Map<'_, ()>) -> Result<Vec<()>, Error>,
 ) -> Result<Array3<f64>, Error> {
     AdaptOptions { means: Some(relevance), ..AdaptOptions::default() }.validate()?;
     let (s, (k, d)) = (utterances.rows.len(), background.means().dim());
@@ -205,10 +220,8 @@ fn means_of_each(
     // Each is written by the thread that has the statistics.
     let slots: Vec<_> = all.outer_iter_mut().map(Mutex::new).collect();
     pass(&|i, statistics| {
-        // The engine does not record the mixture, and its passes were under this one.
-        let means = adapted_means(background, &Statistics { mixture: 0, ..statistics }, relevance)?;
-        slots[i].lock().unwrap_or_else(PoisonError::into_inner).assign(&means);
-        Ok(())
+        let mut slot = slots[i].lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(put_adapted_means(background, statistics, relevance, slot.view_mut())?)
     })?;
     drop(slots);
     Ok(all)

@@ -153,7 +153,7 @@ impl Engine for CpuEngine {
         mixture: &Mixture,
         parts: &[Range<usize>],
         top: Option<usize>,
-        each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
+        each: &(dyn Fn(usize, &mut Statistics) -> Result<(), Error> + Sync),
     ) -> Result<bool, Error> {
         let (Some(count), CovarianceType::Diag | CovarianceType::Spherical) = (top, mixture.covariance_type()) else {
             return Ok(false);

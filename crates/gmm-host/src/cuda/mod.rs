@@ -287,7 +287,7 @@ impl Engine for CudaEngine {
         mixture: &Mixture,
         parts: &[Range<usize>],
         top: Option<usize>,
-        each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
+        each: &(dyn Fn(usize, &mut Statistics) -> Result<(), Error> + Sync),
     ) -> Result<bool, Error> {
         match storage.precision {
             Precision::F32 => parts::pass::<f32>(&self.gpu, data, storage, mixture, (parts, top), each),

@@ -22,7 +22,7 @@ pub(super) fn pass<T: Number>(
     RowStorage { precision, shift }: &RowStorage,
     mixture: &Mixture,
     (parts, top): (&[Range<usize>], Option<usize>),
-    each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
+    each: &(dyn Fn(usize, &mut Statistics) -> Result<(), Error> + Sync),
 ) -> Result<bool, Error> {
     // Σ w x xᵀ of a tied covariance is known for all rows together only.
     if parts.len() < 2 && top.is_none() || mixture.covariance_type() == CovarianceType::Tied {

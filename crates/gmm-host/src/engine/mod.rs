@@ -113,7 +113,7 @@ pub trait Engine: Send + Sync {
     /// Calls `each` with the statistics of a [pass](Passes::pass) under `mixture` over each of the `parts` of the rows,
     /// perhaps from several threads and in any order. With `top`, from 1 to `k`, each row has responsibilities among as many
     /// components, those of largest density. `false`, perhaps after some calls, if the engine has no way that is faster than
-    /// to load and pass each part, or none with `top`; as in this default.
+    /// to load and pass each part, or none with `top`; as in this default. `each` may take or change the statistics.
     ///
     /// # Errors
     /// As for [`load`](Self::load) and [`Passes::pass`]; the first error of `each`.
@@ -124,7 +124,7 @@ pub trait Engine: Send + Sync {
         mixture: &Mixture,
         parts: &[Range<usize>],
         top: Option<usize>,
-        each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
+        each: &(dyn Fn(usize, &mut Statistics) -> Result<(), Error> + Sync),
     ) -> Result<bool, Error> {
         let _ = (data, storage, mixture, parts, top, each);
         Ok(false)

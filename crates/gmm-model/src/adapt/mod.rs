@@ -10,7 +10,7 @@ mod supervector;
 
 use std::borrow::Cow;
 
-use ndarray::{Array1, Array2};
+use ndarray::{Array1, Array2, ArrayViewMut2};
 
 use crate::{Mixture, ModelError, Statistics};
 
@@ -139,12 +139,30 @@ pub fn adapt(background: &Mixture, statistics: &Statistics, options: &AdaptOptio
 ///
 /// Cost: `2 k d` flops.
 pub fn adapted_means(background: &Mixture, statistics: &Statistics, relevance: f64) -> Result<Array2<f64>, ModelError> {
+    let mut means = background.means().to_owned();
+    put_adapted_means(background, statistics, relevance, means.view_mut())?;
+    Ok(means)
+}
+
+/// [`adapted_means`] in memory of the caller's, `(k, d)`.
+///
+/// # Errors
+/// As for [`adapted_means`].
+///
+/// # Panics
+/// If `out` has another shape.
+pub fn put_adapted_means(
+    background: &Mixture,
+    statistics: &Statistics,
+    relevance: f64,
+    mut out: ArrayViewMut2<'_, f64>,
+) -> Result<(), ModelError> {
     AdaptOptions { means: Some(relevance), ..AdaptOptions::default() }.validate()?;
     let statistics = of_background(background, statistics)?;
-    let means = means_of(background, &statistics, relevance);
-    match means.indexed_iter().find(|(_, v)| !v.is_finite()) {
+    move_means(background, &statistics, relevance, out.view_mut());
+    match out.indexed_iter().find(|(_, v)| !v.is_finite()) {
         Some(((component, _), &value)) => Err(ModelError::NotFinite { what: "mean", component, value }),
-        None => Ok(means),
+        None => Ok(()),
     }
 }
 
@@ -173,13 +191,19 @@ fn share(weight: f64, relevance: f64) -> f64 {
 
 /// `M + α e`, as `M + Σrz / (n + relevance)`.
 fn means_of(background: &Mixture, statistics: &Statistics, relevance: f64) -> Array2<f64> {
-    let mut means = background.means().to_owned();
-    for (c, mut mean) in means.outer_iter_mut().enumerate() {
+    let mut means = Array2::zeros(background.means().dim());
+    move_means(background, statistics, relevance, means.view_mut());
+    means
+}
+
+/// Of [`means_of`], in `out`.
+fn move_means(background: &Mixture, statistics: &Statistics, relevance: f64, mut out: ArrayViewMut2<'_, f64>) {
+    out.assign(&background.means());
+    for (c, mut mean) in out.outer_iter_mut().enumerate() {
         if statistics.weight[c] > 0.0 {
             mean.scaled_add(1.0 / (statistics.weight[c] + relevance), &statistics.first.row(c));
         }
     }
-    means
 }
 
 fn weights_of(background: &Mixture, statistics: &Statistics, relevance: f64, rule: AdaptRule) -> Array1<f64> {

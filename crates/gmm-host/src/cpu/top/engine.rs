@@ -93,7 +93,7 @@ impl TopPass<'_> {
     /// Calls `each` with the statistics of every utterance, with responsibilities among the selected components.
     pub(crate) fn statistics<T: Dispatch>(
         &self,
-        each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
+        each: &(dyn Fn(usize, &mut Statistics) -> Result<(), Error> + Sync),
     ) -> Result<(), Error> {
         let background = self.background::<T>()?;
         let none = Statistics::of_no_rows(self.background);
@@ -118,7 +118,7 @@ impl TopPass<'_> {
                     }
                 }
             }
-            each(i, sum.unwrap_or_else(|| none.clone()))
+            each(i, &mut sum.unwrap_or_else(|| none.clone()))
         };
         // The first error is that of the first utterance.
         let ended: Vec<_> = self.engine.pool.install(|| self.utterances.par_iter().enumerate().map(of).collect());

@@ -30,7 +30,7 @@ use crate::threads::default_threads;
 const PINNED: usize = 128 << 20;
 
 /// Most parts of a batch: some for every thread, and few, since the conversion of the last batch overlaps with no pass.
-const BATCH: usize = 32;
+const BATCH: usize = 16;
 
 /// Most parts that run at the same time: each has a workspace. On an H200, 1000 parts of 1000 × 39 rows with 1024 components
 /// occupy eight multiprocessors each for most of their time.
@@ -54,7 +54,7 @@ pub(crate) fn pass_parts<T: Number>(
     paths: &[&'static dyn EmPath],
     mixture: &Mixture,
     (parts, top): (&[Part], Option<usize>),
-    each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
+    each: &(dyn Fn(usize, &mut Statistics) -> Result<(), Error> + Sync),
 ) -> Result<bool, Error> {
     let options =
         EmOptions { tol: 0.0, max_iter: 1, reg_covar: 0.0, precision: rows.precision, autotune: false, fast: false };
@@ -82,7 +82,7 @@ fn on_path<T: Number>(
     plan: &LoopPlan,
     mixture: &Mixture,
     parts: &[Part],
-    each: &(dyn Fn(usize, Statistics) -> Result<(), Error> + Sync),
+    each: &(dyn Fn(usize, &mut Statistics) -> Result<(), Error> + Sync),
 ) -> Result<bool, Error> {
     let workspace = Workspace::of(plan);
     let len = plan.layout.sums() as usize;
@@ -102,6 +102,9 @@ fn on_path<T: Number>(
     }
     rows.queue.wait(&rows.gpu)?;
     let shift = rows.shift.clone();
+    // A result of each thread, used again: to map and unmap memory for each part would take the threads longer than the work.
+    let zero = Statistics::zero(mixture.covariance_type(), mixture.means().to_owned());
+    let mut results = vec![zero; default_threads().min(batch)];
     let mut before: Option<(usize, &[Part])> = None;
     for (number, some) in parts.chunks(batch).map(Some).chain([None]).enumerate() {
         let [ref mut even, ref mut odd] = pinned;
@@ -115,14 +118,14 @@ fn on_path<T: Number>(
         }
         if let Some((first, done)) = before {
             lanes.iter().try_for_each(|lane| lane.reach(&rows.gpu, number - 1))?;
-            let of = |part: &Part, sums: &[f64]| {
+            let of = |i: usize, part: &Part, sums: &[f64], result: &mut Statistics| {
                 let unpacked = Unpacked { plan, sums, shift: &shift, scatter: None, mixture, of_part: true };
-                unpacked.statistics(part.total_weight, part.rows.len())
+                match unpacked.fill(result, part.total_weight, part.rows.len()) {
+                    Some(()) => each(first + i, result).map(|()| true),
+                    None => Ok(false),
+                }
             };
-            if !convert(done, &full.as_slice()[..done.len() * len], &|i, part, sums| match of(part, sums) {
-                Some(statistics) => each(first + i, statistics).map(|()| true),
-                None => Ok(false),
-            })? {
+            if !convert(done, &full.as_slice()[..done.len() * len], &mut results, &of)? {
                 return Ok(false);
             }
         }
@@ -193,22 +196,23 @@ impl Drop for Lane<'_> {
     }
 }
 
-/// Handles the sums of the part of the given index in a batch; false if they lost precision.
-type Convert<'a> = dyn Fn(usize, &Part, &[f64]) -> Result<bool, Error> + Sync + 'a;
+/// Handles the sums of the part of the given index in a batch, in the memory of a result; false if they lost precision.
+type Convert<'a> = dyn Fn(usize, &Part, &[f64], &mut Statistics) -> Result<bool, Error> + Sync + 'a;
 
-/// Calls `of` with each part and its sums, on several threads; false if one of the calls returned that.
-fn convert(parts: &[Part], sums: &[f64], of: &Convert<'_>) -> Result<bool, Error> {
+/// Calls `of` with each part and its sums, on as many threads as there are `results`; false if one of the calls returned that.
+fn convert(parts: &[Part], sums: &[f64], results: &mut [Statistics], of: &Convert<'_>) -> Result<bool, Error> {
     let len = sums.len() / parts.len();
-    let share = parts.len().div_ceil(default_threads());
+    let share = parts.len().div_ceil(results.len());
     std::thread::scope(|scope| {
         let threads: Vec<_> = parts
             .chunks(share)
             .zip(sums.chunks(share * len))
+            .zip(results)
             .enumerate()
-            .map(|(thread, (parts, sums))| {
+            .map(|(thread, ((parts, sums), result))| {
                 scope.spawn(move || {
                     let all = parts.iter().zip(sums.chunks_exact(len)).enumerate();
-                    all.map(|(i, (part, sums))| of(thread * share + i, part, sums))
+                    all.map(|(i, (part, sums))| of(thread * share + i, part, sums, result))
                         .try_fold(true, |good, one| one.map(|one| good && one))
                 })
             })

@@ -94,42 +94,58 @@ pub(super) struct Unpacked<'a> {
 impl Unpacked<'_> {
     /// The statistics about the mixture's means; `None` if a moment lost too much precision or is not finite.
     pub(super) fn statistics(&self, total_weight: f64, n: usize) -> Option<Statistics> {
+        let mut out = Statistics::zero(self.mixture.covariance_type(), self.mixture.means().to_owned());
+        self.fill(&mut out, total_weight, n).map(|()| out)
+    }
+
+    /// The same in `out`, whose kind and centres are those of the mixture.
+    pub(super) fn fill(&self, out: &mut Statistics, total_weight: f64, n: usize) -> Option<()> {
         let (k, d) = self.mixture.means().dim();
         let layout = self.plan.layout;
-        let mut out = Statistics::zero(self.mixture.covariance_type(), self.mixture.means().to_owned());
-        out.weight = (0..k as u32).map(|c| self.at(layout.weight(c))).collect();
-        (out.total_weight, out.n_rows) = (total_weight, n as u64);
+        for (c, weight) in out.weight.iter_mut().enumerate() {
+            *weight = self.at(layout.weight(c as u32));
+        }
+        (out.total_weight, out.n_rows, out.mixture) = (total_weight, n as u64, 0);
         out.log_likelihood = self.at(layout.log_likelihood()) - self.shared();
         // The means of the components' rows less the shift, and less the mixture's means.
         let column = |j: u32, c: u32| match layout {
             FeatureLayout { classes: 0, .. } => layout.column_sum(j, c),
             _ => layout.entry_sum(j, c),
         };
+        let of = |c: usize, j: usize, weight: f64| match weight > 0.0 {
+            true => {
+                let moved = self.at(column(j as u32, c as u32)) / weight;
+                (moved, moved - (self.mixture.means()[[c, j]] - self.shift[j]))
+            }
+            false => (0.0, 0.0),
+        };
+        if out.kind == CovarianceType::Diag {
+            // Thousands of these are unpacked at once, so without arrays beside the result.
+            let rows = out.first.outer_iter_mut().zip(out.second.chunks_exact_mut(d)).zip(&out.weight);
+            for (c, ((mut first, second), &weight)) in rows.enumerate() {
+                for (j, (first, second)) in first.iter_mut().zip(second).enumerate() {
+                    let (moved, step) = of(c, j, weight);
+                    let about = self.at(layout.column_sum(layout.square(j as u32), c as u32));
+                    let left = self.left(about, weight * moved * moved, self.known(c, j, weight))?;
+                    *first = weight * step;
+                    *second = left + weight * step * step;
+                }
+            }
+            return out.is_finite().then_some(());
+        }
+        out.second.fill(0.0);
         let mut moved = Array2::zeros((k, d));
         let mut steps = Array2::zeros((k, d));
-        for (c, weight) in out.weight.iter().enumerate().filter(|(_, weight)| **weight > 0.0) {
+        for (c, &weight) in out.weight.iter().enumerate() {
             for j in 0..d {
-                moved[[c, j]] = self.at(column(j as u32, c as u32)) / weight;
-                steps[[c, j]] = moved[[c, j]] - (self.mixture.means()[[c, j]] - self.shift[j]);
+                (moved[[c, j]], steps[[c, j]]) = of(c, j, weight);
                 out.first[[c, j]] = weight * steps[[c, j]];
             }
         }
         match out.kind {
-            CovarianceType::Full => self.matrices(&mut out, &moved, &steps)?,
-            CovarianceType::Tied => self.pooled(&mut out, &moved, &steps)?,
-            CovarianceType::Diag => {
-                for (at, second) in out.second.iter_mut().enumerate() {
-                    let (c, j) = (at / d, at % d);
-                    let about = self.at(layout.column_sum(layout.square(j as u32), c as u32));
-                    let left = self.left(
-                        about,
-                        out.weight[c] * moved[[c, j]] * moved[[c, j]],
-                        self.known(c, j, out.weight[c]),
-                    )?;
-                    *second = left + out.weight[c] * steps[[c, j]] * steps[[c, j]];
-                }
-            }
-            CovarianceType::Spherical => {
+            CovarianceType::Full => self.matrices(out, &moved, &steps)?,
+            CovarianceType::Tied => self.pooled(out, &moved, &steps)?,
+            CovarianceType::Diag | CovarianceType::Spherical => {
                 for (c, second) in out.second.iter_mut().enumerate() {
                     let squares = |of: &Array2<f64>| of.row(c).iter().map(|v| v * v).sum::<f64>();
                     let about = self.at(layout.column_sum(d as u32, c as u32));
@@ -138,7 +154,7 @@ impl Unpacked<'_> {
                 }
             }
         }
-        out.is_finite().then_some(out)
+        out.is_finite().then_some(())
     }
 
     fn at(&self, position: u64) -> f64 {

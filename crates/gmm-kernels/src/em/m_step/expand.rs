@@ -3,7 +3,7 @@
 use crate::Real;
 use crate::device::{self, WARP, thread, warp};
 use crate::each::each;
-use crate::em::m_step::bayes::{Counts, More};
+use crate::em::m_step::bayes::Counts;
 use crate::em::m_step::work::{HELD, ROWS, padded};
 use crate::em::m_step::{
     Component, LANES_OF_ROW, ONE, has_matrix, kind, share, share_rows, share_triangle, sums, symmetric,
@@ -61,26 +61,27 @@ impl Component<'_> {
                 false => self.expand_variances::<BAYES>(lost),
             }
         };
-        let (of_block, more, half_trace) = if BAYES {
+        let at_shift = |square: f64| if a.roots.is_null() { 0.5 * square } else { 0.0 };
+        let ([terms, log_share, bad], constant) = if BAYES {
             // SAFETY: as above.
             let more = unsafe { self.more(counts) };
-            let [a, b, c, d, e, half_trace] = sums([ln_det, square, terms, log_share, bad, half_trace], w.sum);
-            ([a, b, c, d, e], more, half_trace)
+            let divergence = half_trace + self.of_half_ln_det(0.5 * ln_det);
+            // As many sums as without a prior.
+            let [less, divergence, terms, log_share, bad] =
+                sums([0.5 * ln_det + at_shift(square), divergence, terms, log_share, bad], w.sum);
+            if one {
+                let more = self.gather_more(more);
+                self.put_divergence(more.divergence + divergence);
+                ([terms, log_share, bad], log_weight - less + more.constant)
+            } else {
+                ([terms, log_share, bad], 0.0)
+            }
         } else {
-            (sums([ln_det, square, terms, log_share, bad], w.sum), More::NOTHING, 0.0)
+            let [ln_det, square, terms, log_share, bad] = sums([ln_det, square, terms, log_share, bad], w.sum);
+            ([terms, log_share, bad], log_weight - 0.5 * ln_det - at_shift(square))
         };
-        let [ln_det, square, terms, log_share, bad] = of_block;
         self.carry(log_share);
         if one {
-            let half_ln_det = 0.5 * ln_det;
-            let log_scale = log_weight - half_ln_det;
-            let at_shift = if a.roots.is_null() { 0.5 * square } else { 0.0 };
-            let mut constant = log_scale - at_shift;
-            if BAYES {
-                let more = self.gather_more(more);
-                constant += more.constant;
-                self.put_divergence(more.divergence + half_trace, half_ln_det);
-            }
             // SAFETY: `k < a.k`.
             unsafe { device::store(a.constants, self.k as u64, constant) };
         }

@@ -4,7 +4,7 @@ use crate::device::{Shared, WARP};
 use crate::em::m_step::{OWN_THREADS, Update, bayes, has_matrix, kind};
 use crate::layout::packed_len;
 
-/// Sums over threads at once, at most.
+/// Sums over threads at once, at most; even, so that what follows is aligned.
 const AT_ONCE: u32 = 6;
 
 /// Length of the scratch for sums over threads, and of two sums of each warp over its lanes.

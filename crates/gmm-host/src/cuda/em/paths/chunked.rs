@@ -334,7 +334,7 @@ fn f64_chunk<T: Number>(
         0 => Ok(()),
         // SAFETY: as in `launch_both`.
         _ => unsafe {
-            let blocks = (2 * tiles(n)).min(1 << 16) as u32;
+            let blocks = (8 * tiles(n)).min(1 << 16) as u32;
             launch.launcher.launch(double_precision::largest::largest::<T>(), (blocks, 1), largest)
         },
     };

@@ -1,20 +1,21 @@
 //! Responsibilities among the components of largest density of each row, from those of all components: between
 //! [`densities()`](super::densities()) and [`moments()`](super::moments()).
 //!
-//! A warp takes sixteen rows; two lanes share a row, one has the components of even number, the other those of odd number.
+//! A block takes sixteen rows, a warp four of them; eight lanes share a row, and each has one component of every group.
 //! Bisection over the bits of the responsibilities, which have their order, finds the least that stays. Most rows end after
 //! some twenty counts, when exactly as many are above.
 
-use crate::device::{self, WARP, thread, warp};
+use crate::device::{self, Shared, WARP, block_sum, thread, warp};
+use crate::each::each;
 use crate::em::chunked::double_precision::column;
-use crate::em::features::{GROUP, each};
+use crate::em::features::GROUP;
 use crate::em::lanes::row_weight;
 use crate::layout::{TILE_ROWS, tiles};
 use crate::math::ln_f64;
 use crate::{Real, THREADS};
 
 kernels! {
-    /// Any grid size in `x`; a warp processes sixteen rows at a time.
+    /// Any grid size in `x`; a block processes sixteen rows at a time.
     Largest<T> {
         /// Rows of the chunk.
         n: u64,
@@ -39,23 +40,26 @@ kernels! {
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn shared_bytes<T: Real>(_: &Largest<T>) -> u64 {
-    0
+    // A sum of each warp.
+    8 * (THREADS / WARP) as u64
 }
 
-/// A lane's half of a row.
+/// Rows of a warp; the other lanes share them.
+const ROWS: u32 = GROUP / (THREADS / WARP);
+
+/// A lane's part of a row.
 #[derive(Clone, Copy)]
-struct Half<T> {
+struct Part<T> {
+    /// Of its component of the first group.
     exponentials: *mut T,
     /// One for each piece, [`TILE_ROWS`] apart.
     factors: *mut f64,
     pieces: u32,
     at_once: u32,
-    /// Columns of the lane's four components of a group.
-    columns: [u32; 4],
 }
 
-impl<T: Real> Half<T> {
-    /// Calls `f(at, factor)` for the lane's components in the order of their numbers: `at` is the place of the exponential.
+impl<T: Real> Part<T> {
+    /// Calls `f(at, factor)` for the lane's component of each group: `at` is the place of the exponential.
     #[inline(always)]
     unsafe fn for_each(self, mut f: impl FnMut(u64, f64)) {
         let (mut piece, mut group) = (0, 0);
@@ -64,7 +68,7 @@ impl<T: Real> Half<T> {
             let factor = unsafe { device::load(self.factors.cast_const(), (piece * TILE_ROWS) as u64) };
             let end = group + self.at_once;
             while group < end {
-                each(4, |i| f((128 * group + 16 * self.columns[i]) as u64, factor));
+                f((128 * group) as u64, factor);
                 group += 1;
             }
             piece += 1;
@@ -79,11 +83,15 @@ impl<T: Real> Half<T> {
     }
 }
 
-/// The sum of both lanes of a row.
+/// The sum over the lanes of a row.
 #[inline(always)]
-fn both(count: u32) -> u32 {
-    count + warp::shuffle_xor_u32(count, GROUP)
+fn of_row(mut count: u32) -> u32 {
+    each(LANES.ilog2() as usize, |i| count += warp::shuffle_xor_u32(count, ROWS << i));
+    count
 }
+
+/// Lanes of a row.
+const LANES: u32 = WARP / ROWS;
 
 /// Body of the kernel.
 ///
@@ -91,30 +99,30 @@ fn both(count: u32) -> u32 {
 /// The buffers in `a` are as the fields of [`Largest`] document.
 #[inline(always)]
 unsafe fn body<T: Real>(a: Largest<T>) {
-    let warps = THREADS / WARP;
-    let mut sixteen = (thread::block_idx_x() * warps + thread::thread_idx_x() / WARP) as u64;
+    let mut sixteen = thread::block_idx_x() as u64;
     while sixteen < tiles(a.n) * (TILE_ROWS / GROUP) as u64 {
         // SAFETY: sixteen rows of the chunk's tiles.
         unsafe { sixteen_rows(&a, sixteen) };
-        sixteen += (thread::grid_dim_x() * warps) as u64;
+        sixteen += thread::grid_dim_x() as u64;
     }
 }
 
 #[inline(always)]
 unsafe fn sixteen_rows<T: Real>(a: &Largest<T>, sixteen: u64) {
-    let (row, odd) = (warp::lane_id() % GROUP, warp::lane_id() / GROUP);
+    let row = thread::thread_idx_x() / WARP * ROWS + warp::lane_id() % ROWS;
+    let nth = warp::lane_id() / ROWS;
     let per_tile = (TILE_ROWS / GROUP) as u64;
     let mut pieces = 0;
     while pieces * a.at_once < a.groups {
         pieces += 1;
     }
     let in_tile = (sixteen % per_tile) as u32 * GROUP + row;
-    let half = Half {
-        exponentials: a.exponentials.wrapping_add((sixteen * (128 * a.groups) as u64 + row as u64) as usize),
+    let first = sixteen * (128 * a.groups) as u64 + (16 * column(nth) + row) as u64;
+    let part = Part {
+        exponentials: a.exponentials.wrapping_add(first as usize),
         factors: a.factors.wrapping_add((sixteen / per_tile * (TILE_ROWS * pieces) as u64 + in_tile as u64) as usize),
         pieces,
         at_once: a.at_once,
-        columns: [odd, 2 + odd, 4 + odd, 6 + odd].map(column),
     };
     // SAFETY: `row_weight` reads rows below `n` only.
     let weight = unsafe { row_weight(a.row_weights, a.n, sixteen * GROUP as u64 + row as u64) };
@@ -123,23 +131,25 @@ unsafe fn sixteen_rows<T: Real>(a: &Largest<T>, sixteen: u64) {
     let (mut low, mut high) = (0, 0);
     // SAFETY: as the caller's.
     unsafe {
-        half.responsibilities(|r| {
+        part.responsibilities(|r| {
             if r.to_bits() >= high {
                 high = r.to_bits() + 1;
             }
         });
     }
-    let other = warp::shuffle_xor(f64::from_bits(high), GROUP).to_bits();
-    if other > high {
-        high = other;
-    }
+    each(LANES.ilog2() as usize, |i| {
+        let other = warp::shuffle_xor(f64::from_bits(high), ROWS << i).to_bits();
+        if other > high {
+            high = other;
+        }
+    });
     let mut at_low = u32::MAX;
     while warp::any(high - low > 1 && at_low != a.count) {
         let middle = low + (high - low) / 2;
         let mut count = 0;
         // SAFETY: as the caller's.
-        unsafe { half.responsibilities(|r| count += u32::from(r.to_bits() >= middle)) };
-        let count = both(count);
+        unsafe { part.responsibilities(|r| count += u32::from(r.to_bits() >= middle)) };
+        let count = of_row(count);
         if high - low > 1 && at_low != a.count {
             if count >= a.count {
                 (low, at_low) = (middle, count);
@@ -152,44 +162,51 @@ unsafe fn sixteen_rows<T: Real>(a: &Largest<T>, sixteen: u64) {
     // How many of those that equal the least one stay.
     let mut above = 0;
     // SAFETY: as the caller's.
-    unsafe { half.responsibilities(|r| above += u32::from(r.to_bits() > low)) };
-    let above = both(above);
+    unsafe { part.responsibilities(|r| above += u32::from(r.to_bits() > low)) };
+    let above = of_row(above);
     let mut left = if above < a.count { a.count - above } else { 0 };
     let mut kept = 0.0;
+    // The lanes of the row, and those of them that come before this one.
+    let lanes = {
+        let mut lanes = 0;
+        each(LANES as usize, |i| lanes |= 1 << (i as u32 * ROWS));
+        lanes << (warp::lane_id() % ROWS)
+    };
+    let before = lanes & ((1 << warp::lane_id()) - 1);
     // SAFETY: as the caller's; each lane writes the exponentials of its own components.
     unsafe {
-        half.for_each(|at, factor| {
-            let r = device::load(half.exponentials.cast_const(), at).to_f64() * factor;
-            let equal = u32::from(r.to_bits() == low);
-            let of_other = warp::shuffle_xor_u32(equal, GROUP);
-            // The even one of a pair comes first.
-            let before = if odd == 1 { of_other } else { 0 };
-            if r.to_bits() > low || equal == 1 && before < left {
+        part.for_each(|at, factor| {
+            let r = device::load(part.exponentials.cast_const(), at).to_f64() * factor;
+            let equal = r.to_bits() == low;
+            // Lanes are in the order of the components.
+            let all = warp::ballot(equal);
+            if r.to_bits() > low || equal && (all & before).count_ones() < left {
                 kept += r;
             } else {
-                device::store(half.exponentials, at, T::from_f64(0.0));
+                device::store(part.exponentials, at, T::from_f64(0.0));
             }
-            let taken = equal + of_other;
+            let taken = (all & lanes).count_ones();
             left = if taken < left { left - taken } else { 0 };
         });
     }
-    kept += warp::shuffle_xor(kept, GROUP);
+    each(LANES.ilog2() as usize, |i| kept += warp::shuffle_xor(kept, ROWS << i));
     // NaN stays: it reaches the sums, and the host takes another way.
     let scaled = weight > 0.0;
     let by = if scaled { weight / kept } else { 0.0 };
-    let mut piece = odd;
+    let mut piece = nth;
     while scaled && piece < pieces {
         let at = (piece * TILE_ROWS) as u64;
         // SAFETY: a factor for each piece, which only this lane changes; all lanes have read it.
-        unsafe { device::store(half.factors, at, device::load(half.factors.cast_const(), at) * by) };
-        piece += 2;
+        unsafe { device::store(part.factors, at, device::load(part.factors.cast_const(), at) * by) };
+        piece += LANES;
     }
-    let mut less = if scaled && odd == 0 { weight * ln_f64(by) } else { 0.0 };
-    each(WARP.ilog2() as usize, |i| less += warp::shuffle_xor(less, 1 << i));
-    if warp::lane_id() == 0 {
-        // SAFETY: one for each sixteen rows, which no other warp changes.
+    let less = block_sum(if scaled && nth == 0 { weight * ln_f64(by) } else { 0.0 }, Shared::at(0));
+    if thread::thread_idx_x() == 0 {
+        // SAFETY: one for each sixteen rows, which no other block changes.
         unsafe {
             device::store(a.likelihoods, sixteen, device::load(a.likelihoods.cast_const(), sixteen) - less);
         }
     }
 }
+
+const _: () = assert!(LANES == 8 && ROWS == 4);
