@@ -10,6 +10,7 @@ use cust::event::Event;
 use cust::memory::AsyncCopyDestination;
 use gmm_kernels::em::state::{STATE_LEN, TROUBLE};
 use gmm_model::{Mixture, Statistics};
+use rayon::prelude::*;
 
 use super::device_loop::{Loop, Member, Start, pass_of};
 use super::path::{EmPath, Launch, LoopPlan, LoopRows};
@@ -24,13 +25,12 @@ use crate::cuda::launch::Launcher;
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 use crate::em::EmOptions;
-use crate::threads::default_threads;
 
 /// Bytes of pinned memory for the sums of two batches.
 const PINNED: usize = 128 << 20;
 
 /// Most parts of a batch: some for every thread, and few, since the conversion of the last batch overlaps with no pass.
-const BATCH: usize = 16;
+const BATCH: usize = 32;
 
 /// Most parts that run at the same time: each has a workspace. On an H200, 1000 parts of 1000 × 39 rows with 1024 components
 /// occupy eight multiprocessors each for most of their time.
@@ -102,9 +102,9 @@ fn on_path<T: Number>(
     }
     rows.queue.wait(&rows.gpu)?;
     let shift = rows.shift.clone();
-    // A result of each thread, used again: to map and unmap memory for each part would take the threads longer than the work.
+    // A result of each thread, used again: to map and unmap memory for each part would take longer than the work.
     let zero = Statistics::zero(mixture.covariance_type(), mixture.means().to_owned());
-    let mut results = vec![zero; default_threads().min(batch)];
+    let mut results = vec![zero; rayon::current_num_threads().min(batch)];
     let mut before: Option<(usize, &[Part])> = None;
     for (number, some) in parts.chunks(batch).map(Some).chain([None]).enumerate() {
         let [ref mut even, ref mut odd] = pinned;
@@ -203,22 +203,12 @@ type Convert<'a> = dyn Fn(usize, &Part, &[f64], &mut Statistics) -> Result<bool,
 fn convert(parts: &[Part], sums: &[f64], results: &mut [Statistics], of: &Convert<'_>) -> Result<bool, Error> {
     let len = sums.len() / parts.len();
     let share = parts.len().div_ceil(results.len());
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = parts
-            .chunks(share)
-            .zip(sums.chunks(share * len))
-            .zip(results)
-            .enumerate()
-            .map(|(thread, ((parts, sums), result))| {
-                scope.spawn(move || {
-                    let all = parts.iter().zip(sums.chunks_exact(len)).enumerate();
-                    all.map(|(i, (part, sums))| of(thread * share + i, part, sums, result))
-                        .try_fold(true, |good, one| one.map(|one| good && one))
-                })
-            })
-            .collect();
-        let ended: Vec<_> =
-            threads.into_iter().map(|thread| thread.join().expect("conversions do not panic")).collect();
-        ended.into_iter().try_fold(true, |all, one| Ok(all && one?))
-    })
+    let shares = parts.par_chunks(share).zip(sums.par_chunks(share * len)).zip(results).enumerate();
+    let work = |(thread, ((parts, sums), result)): (usize, ((&[Part], &[f64]), &mut Statistics))| {
+        let all = parts.iter().zip(sums.chunks_exact(len)).enumerate();
+        all.map(|(i, (part, sums))| of(thread * share + i, part, sums, result))
+            .try_fold(true, |good, one| one.map(|one| good && one))
+    };
+    let ended: Vec<Result<bool, Error>> = shares.map(work).collect();
+    ended.into_iter().try_fold(true, |all, one| Ok(all && one?))
 }
