@@ -172,8 +172,8 @@ fn every_fault_of_a_pass_over_parts_is_an_error_and_leaks_nothing() {
     let storage = gmm_model::RowStorage { precision: Precision::F64, shift: vec![0.0] };
     let pass = || {
         let weights = std::sync::Mutex::new(vec![Vec::new(); parts.len()]);
-        let keep = |i: usize, statistics: Statistics| {
-            weights.lock().unwrap()[i] = statistics.weight;
+        let keep = |i: usize, statistics: &mut Statistics| {
+            weights.lock().unwrap()[i] = statistics.weight.clone();
             Ok(())
         };
         let engine = CudaEngine::new(0)?;

@@ -3,7 +3,7 @@
 use super::halves::problem;
 use super::*;
 use crate::cuda::driver::fake::MOST_SHARED;
-use crate::{BayesOptions, EmOptions, FitRule, Passes, Prior, ReferenceEngine, WeightFamily, shift};
+use crate::{BayesOptions, CpuEngine, EmOptions, FitRule, Passes, Prior, ReferenceEngine, WeightFamily, shift};
 
 const HOPPER: Machine = Machine { shared: MOST_SHARED, ..Machine::ONE };
 
@@ -130,8 +130,8 @@ fn parts_have_the_statistics_of_passes_over_each() {
             let multiprocessors = if weighted { 2 } else { 8 };
             let fake = Fake::install(Machine { multiprocessors, ..Machine::default() });
             let found = std::sync::Mutex::new(vec![None; parts.len()]);
-            let keep = |i: usize, statistics| {
-                assert!(found.lock().unwrap()[i].replace(statistics).is_none(), "{what}: once");
+            let keep = |i: usize, statistics: &mut Statistics| {
+                assert!(found.lock().unwrap()[i].replace(statistics.clone()).is_none(), "{what}: once");
                 Ok(())
             };
             let engine = CudaEngine::new(0).unwrap();
@@ -152,17 +152,54 @@ fn parts_have_the_statistics_of_passes_over_each() {
 }
 
 #[test]
+fn rows_of_parts_share_themselves_among_their_largest_components() {
+    let parts = [0..1, 1..130, 130..400, 300..700];
+    for kind in [CovarianceType::Diag, CovarianceType::Spherical] {
+        for (top, precision) in [(1, Precision::F64), (3, Precision::F64), (5, Precision::F32), (9, Precision::F64)] {
+            let what = format!("{kind} {precision} {top}");
+            let (rows, start) = problem(kind, (700, 5, 9));
+            let weights = (0..700).map(|i| (i % 3) as f64 + 0.5).collect();
+            let data = Dataset::new(rows).unwrap().with_weights(weights).unwrap();
+            let storage = gmm_model::RowStorage { precision, shift: shift::of_data(&data) };
+            let of = |engine: &dyn Engine, storage: &gmm_model::RowStorage| {
+                let found = std::sync::Mutex::new(vec![None; parts.len()]);
+                let keep = |i: usize, statistics: &mut Statistics| {
+                    found.lock().unwrap()[i] = Some(statistics.clone());
+                    Ok(())
+                };
+                assert!(engine.pass_of_parts(&data, storage, &start, &parts, Some(top), &keep).unwrap(), "{what}");
+                found.into_inner().unwrap()
+            };
+            let fake = Fake::install(Machine { multiprocessors: 8, ..Machine::default() });
+            let engine = CudaEngine::new(0).unwrap();
+            let found = of(&engine, &storage);
+            drop(engine);
+            let exact = gmm_model::RowStorage { precision: Precision::F64, ..storage };
+            let tolerance = if precision == Precision::F32 { 2e-5 } else { 1e-11 };
+            for (got, want) in found.into_iter().zip(of(&CpuEngine::new(1).unwrap(), &exact)) {
+                let (got, want) = (got.unwrap(), want.unwrap());
+                close(&got.weight, &want.weight, tolerance, &format!("{what}: weight"));
+                close(got.first.as_slice().unwrap(), want.first.as_slice().unwrap(), 4.0 * tolerance, &what);
+                close(&got.second, &want.second, 4.0 * tolerance, &format!("{what}: second"));
+                close(&[got.log_likelihood], &[want.log_likelihood], tolerance, &what);
+            }
+            fake.0.assert_clean(&what);
+        }
+    }
+}
+
+#[test]
 fn parts_are_left_to_others_where_they_do_not_fit_and_end_with_the_first_error() {
     let (rows, start) = problem(CovarianceType::Diag, (600, 3, 4));
     let data = Dataset::new(rows).unwrap();
     let storage = gmm_model::RowStorage { precision: Precision::F64, shift: shift::of_data(&data) };
     let fake = Fake::install(Machine::default());
     let engine = CudaEngine::new(0).unwrap();
-    let refuse = |i: usize, _| if i == 1 { Err(Error::Interrupted { iterations: 0 }) } else { Ok(()) };
+    let refuse = |i: usize, _: &mut Statistics| if i == 1 { Err(Error::Interrupted { iterations: 0 }) } else { Ok(()) };
     let parts = [0..100, 100..200, 200..600];
     let failed = engine.pass_of_parts(&data, &storage, &start, &parts, None, &refuse);
     assert!(matches!(failed, Err(Error::Interrupted { .. })), "{failed:?}");
-    let fine = |_, _| Ok(());
+    let fine = |_, _: &mut Statistics| Ok(());
     assert!(!engine.pass_of_parts(&data, &storage, &start, &parts[..1], None, &fine).unwrap(), "a single part");
     let tied = problem(CovarianceType::Tied, (600, 3, 4)).1;
     assert!(!engine.pass_of_parts(&data, &storage, &tied, &parts, None, &fine).unwrap(), "tied");
