@@ -218,7 +218,7 @@ fn predicted_and_imputed_values_are_those_of_a_row_that_is_not_noise() {
     let (folder, model) = fitted();
     let mut gaussian = model.clone();
     gaussian.as_object_mut().unwrap().remove("noise");
-    folder.write("g.json", &gaussian.to_string());
+    folder.write("g.json", gaussian.to_string());
     folder.write("holes.csv", "x,y\n40,\n,35\n60,20\n");
     folder.write("whole.csv", "x,y\n40,30\n55,35\n60,20\n");
     for command in ["regress MODEL whole.csv --given y --predict x --density", "impute MODEL holes.csv"] {

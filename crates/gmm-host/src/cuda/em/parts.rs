@@ -204,11 +204,10 @@ fn convert(parts: &[Part], sums: &[f64], results: &mut [Statistics], of: &Conver
     let len = sums.len() / parts.len();
     let share = parts.len().div_ceil(results.len());
     let shares = parts.par_chunks(share).zip(sums.par_chunks(share * len)).zip(results).enumerate();
-    let work = |(thread, ((parts, sums), result)): (usize, ((&[Part], &[f64]), &mut Statistics))| {
-        let all = parts.iter().zip(sums.chunks_exact(len)).enumerate();
-        all.map(|(i, (part, sums))| of(thread * share + i, part, sums, result))
-            .try_fold(true, |good, one| one.map(|one| good && one))
-    };
-    let ended: Vec<Result<bool, Error>> = shares.map(work).collect();
+    let ended = shares.map(|(thread, ((parts, sums), result))| {
+        let mut all = parts.iter().zip(sums.chunks_exact(len)).enumerate();
+        all.try_fold(true, |good, (i, (part, sums))| Ok(of(thread * share + i, part, sums, result)? && good))
+    });
+    let ended: Vec<Result<bool, Error>> = ended.collect();
     ended.into_iter().try_fold(true, |all, one| Ok(all && one?))
 }

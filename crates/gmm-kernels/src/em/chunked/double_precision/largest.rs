@@ -164,7 +164,7 @@ unsafe fn sixteen_rows<T: Real>(a: &Largest<T>, sixteen: u64) {
     // SAFETY: as the caller's.
     unsafe { part.responsibilities(|r| above += u32::from(r.to_bits() > low)) };
     let above = of_row(above);
-    let mut left = if above < a.count { a.count - above } else { 0 };
+    let mut left = a.count.saturating_sub(above);
     let mut kept = 0.0;
     // The lanes of the row, and those of them that come before this one.
     let lanes = {
@@ -186,7 +186,7 @@ unsafe fn sixteen_rows<T: Real>(a: &Largest<T>, sixteen: u64) {
                 device::store(part.exponentials, at, T::from_f64(0.0));
             }
             let taken = (all & lanes).count_ones();
-            left = if taken < left { left - taken } else { 0 };
+            left = left.saturating_sub(taken);
         });
     }
     each(LANES.ilog2() as usize, |i| kept += warp::shuffle_xor(kept, ROWS << i));
