@@ -79,7 +79,7 @@ pub(crate) fn numbers(values: &[f64], column: &str) -> Result<Vec<GroupLabel>, F
 /// Reads a file with a model or with the models of groups; `-` is standard input.
 ///
 /// # Errors
-/// As [`input::any_model`].
+/// As [`input::model`].
 pub(crate) fn model_or_groups(path: &Path) -> anyhow::Result<ModelOrGroups> {
     let bytes = gmm_data::read_bytes(path)?;
     let name = if is_stdio(path) { "<stdin>".to_owned() } else { path.display().to_string() };

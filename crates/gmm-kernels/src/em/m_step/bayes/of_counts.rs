@@ -11,8 +11,8 @@ use crate::math::{ln_f64, ln_gamma_and_digamma, reciprocal};
 pub(crate) struct More {
     /// Of the log density's constant.
     pub(crate) constant: f64,
-    /// Of the divergence from the prior, without [`divergence_constant`](super::Update::divergence_constant) and, for a
-    /// tied covariance, without what is in [`carry`](super::Update::carry).
+    /// Of the divergence from the prior, without [`divergence_constant`](crate::em::m_step::Update::divergence_constant) and, for a
+    /// tied covariance, without what is in [`carry`](crate::em::m_step::Update::carry).
     pub(crate) divergence: f64,
 }
 
