@@ -47,6 +47,7 @@ def top_statistics(
     top: int = 30,
     groups: _Groups = None,
     covariance_type: _Kind = "diag",
+    device: str = "auto",
     precision: _Precision | None = None,
     n_jobs: int | None = None,
 ) -> list[Statistics]: ...
