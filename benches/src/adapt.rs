@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use gmm_host::adapt::{Utterances, adapted_means_of_many, adapted_means_top, utterance_statistics};
-use gmm_host::{CpuEngine, CudaEngine, Engine, ReferenceEngine};
+use gmm_host::{Engine, ReferenceEngine};
 use gmm_model::{Covariances, Dataset, Draws, Mixture, Precision};
 use ndarray::{Array1, Array2, Array3, s};
 
-use crate::turns::TurnOptions;
+use crate::turns::{EngineTurns, TurnOptions};
 
 /// Utterances, rows of each, columns and components.
 const SIZE: (usize, usize, usize, usize) = (1_000, 1_000, 39, 1_024);
@@ -33,28 +33,14 @@ const ALLOWED: [(Precision, f64); 2] = [(Precision::F64, 1e-10), (Precision::F32
 
 const COLUMNS: &str = "utterances,n,d,k,precision,what,turn,ms,error";
 
-/// Time the adaptation of a background model to many utterances.
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Arguments {
-    #[command(flatten)]
-    common: TurnOptions,
-    /// Use a GPU.
-    #[arg(long)]
-    cuda: bool,
-}
-
 /// Measures both precisions, and writes the record.
 ///
 /// # Errors
 /// If a file cannot be written, or an answer is wrong.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let TurnOptions { quick, turns, threads, seed, .. } = &arguments.common;
-    let (engine, command): (Box<dyn Engine>, _) = match arguments.cuda {
-        true => (Box::new(CudaEngine::new(0)?), "adapt --cuda"),
-        false => (Box::new(CpuEngine::new(*threads)?), "adapt"),
-    };
+pub(crate) fn run(arguments: &EngineTurns) -> Result<()> {
+    let TurnOptions { quick, turns, seed, .. } = &arguments.common;
     let title = "milliseconds to adapt a background model to all utterances";
-    let mut record = arguments.common.record(&*engine, command, title, COLUMNS)?;
+    let (engine, mut record) = arguments.open("adapt", title, COLUMNS)?;
     let (count, n, d, k) = (if *quick { QUICK } else { SIZE.0 }, SIZE.1, SIZE.2, SIZE.3);
     let draws = &mut Draws::for_purpose("adapt", *seed, 0);
     let background = background(k, d, draws)?;

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use gmm_host::{CpuEngine, CudaEngine, Engine};
-use gmm_mcmc::dp::{DpOptions, DpRun, default_prior};
+use gmm_mcmc::dp::{DpOptions, DpRun, default_prior, variation_of_information};
 use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision, sample};
 use ndarray::{Array1, Array2, Array3};
 
@@ -98,16 +98,9 @@ fn problem(n: usize, clusters: usize, seed: u64) -> Result<(Dataset, Vec<u32>)> 
     Ok((Dataset::new(x)?, labels.iter().map(|&label| label as u32).collect()))
 }
 
-/// Mutual information of two partitions over the mean of their entropies.
+/// Mutual information of two partitions over the mean of their entropies. An entropy is the distance from one cluster.
 fn mutual_information(a: &[u32], b: &[u32]) -> f64 {
-    let n = a.len() as f64;
-    let entropy = |mut keys: Vec<(u32, u32)>| -> f64 {
-        keys.sort_unstable();
-        let shares = keys.chunk_by(|x, y| x == y).map(|same| same.len() as f64 / n);
-        shares.map(|share| -share * share.ln()).sum()
-    };
-    let alone = |labels: &[u32]| entropy(labels.iter().map(|&label| (label, 0)).collect());
-    let (of_a, of_b) = (alone(a), alone(b));
-    let both = entropy(a.iter().copied().zip(b.iter().copied()).collect());
-    (of_a + of_b - both) / (0.5 * (of_a + of_b))
+    let one = vec![0; a.len()];
+    let entropies = variation_of_information(a, &one) + variation_of_information(b, &one);
+    1.0 - variation_of_information(a, b) / entropies
 }

@@ -29,6 +29,7 @@ mod workload;
 
 use anyhow::Result;
 use clap::Parser;
+use turns::EngineTurns;
 
 /// Benchmarks that check their answers before they time.
 #[derive(Parser)]
@@ -48,13 +49,13 @@ enum Command {
     /// Time passes with thousands of components, over lists of near ones and over all.
     LargeK(large_k::Arguments),
     /// Time EM on rows with missing values beside EM on whole rows.
-    Missing(missing::Arguments),
+    Missing(EngineTurns),
     /// Time passes over rows with measurement errors on the GPU and on the CPU, in turns.
     Noisy(noisy::Arguments),
     /// Time iterations of variational Bayes beside those of EM.
-    Variational(variational::Arguments),
+    Variational(EngineTurns),
     /// Time the adaptation of a background model to many utterances.
-    Adapt(adapt::Arguments),
+    Adapt(EngineTurns),
     /// Time sweeps of the sampler of Dirichlet process mixtures.
     DirichletProcess(dirichlet::Arguments),
     /// Time truncated EM beside EM over all components, and compare the likelihoods that they reach.
@@ -62,7 +63,7 @@ enum Command {
     /// Time reads and fits of files as whole processes, with other programs, and calls from Python.
     EndToEnd(end_to_end::Arguments),
     /// Time requests to resident matrices behind the server, from socket to answer.
-    Served(served::Arguments),
+    Served(EngineTurns),
     /// Fit public data sets from every start, and compare the likelihoods that they reach.
     Starts(starts::Arguments),
     /// Run one of the definitions of `gmm bench`, and record it for the repository.

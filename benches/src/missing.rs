@@ -7,12 +7,12 @@
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use gmm_host::{CpuEngine, CudaEngine, Engine, FitOptions, Init, ReferenceEngine, Resident, fit};
+use gmm_host::{Engine, FitOptions, Init, ReferenceEngine, Resident, fit};
 use gmm_model::{CovarianceType, Covariances, Dataset, Draws, Mixture, Precision, Statistics};
 use ndarray::{Array1, Array2, Array3, s};
 
 use crate::large_k::error;
-use crate::turns::TurnOptions;
+use crate::turns::{EngineTurns, TurnOptions};
 
 /// Rows, columns and components.
 const SIZE: (usize, usize, usize) = (100_000, 13, 8);
@@ -34,28 +34,14 @@ const ALLOWED: [(Precision, f64); 2] = [(Precision::F64, 1e-11), (Precision::F32
 
 const COLUMNS: &str = "n,d,k,kind,precision,share,patterns,what,turn,ms,whole_ms,ratio,error";
 
-/// Time EM on rows with missing values beside EM on whole rows.
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Arguments {
-    #[command(flatten)]
-    common: TurnOptions,
-    /// Use a GPU.
-    #[arg(long)]
-    cuda: bool,
-}
-
 /// Measures all shares, kinds and precisions, and writes the record.
 ///
 /// # Errors
 /// If a file cannot be written, or an answer is wrong.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let TurnOptions { quick, turns, threads, seed, .. } = &arguments.common;
-    let (engine, command): (Box<dyn Engine>, _) = match arguments.cuda {
-        true => (Box::new(CudaEngine::new(0)?), "missing --cuda"),
-        false => (Box::new(CpuEngine::new(*threads)?), "missing"),
-    };
+pub(crate) fn run(arguments: &EngineTurns) -> Result<()> {
+    let TurnOptions { quick, turns, seed, .. } = &arguments.common;
     let title = "milliseconds of EM on rows with missing values and on whole rows";
-    let mut record = arguments.common.record(&*engine, command, title, COLUMNS)?;
+    let (engine, mut record) = arguments.open("missing", title, COLUMNS)?;
 
     let (n, d, k) = (if *quick { QUICK } else { SIZE.0 }, SIZE.1, SIZE.2);
     let (rows, means) = problem((n, d, k), *seed);

@@ -9,19 +9,18 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use gmm_data::Table;
-use gmm_host::{CpuEngine, CudaEngine, Engine, ResidentMatrix};
+use gmm_host::ResidentMatrix;
 use gmm_serve::{ServeOptions, Server};
 use ndarray::{Array2, ArrayView1};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-use crate::turns::TurnOptions;
+use crate::turns::{EngineTurns, TurnOptions};
 
 /// Rows and columns of the vectors of quadratic forms, and of the matrix that is searched.
 const SIZES: [(usize, usize); 2] = [(50_000, 1000), (1_000_000, 256)];
@@ -42,28 +41,14 @@ const FIRST: usize = 5;
 const COLUMNS: &str =
     "workload,rows,columns,precision,turn,ms,min_ms,p90_ms,max_ms,engine_ms,request_bytes,answer_bytes,error";
 
-/// Time requests to resident matrices, from socket to answer.
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Arguments {
-    #[command(flatten)]
-    common: TurnOptions,
-    /// Use a GPU.
-    #[arg(long)]
-    cuda: bool,
-}
-
 /// Checks and times all workloads, and writes the record.
 ///
 /// # Errors
 /// If a file cannot be written, or an answer is wrong.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let TurnOptions { quick, turns, threads, seed, .. } = &arguments.common;
-    let (engine, command): (Arc<dyn Engine>, _) = match arguments.cuda {
-        true => (Arc::new(CudaEngine::new(0)?), "served --cuda"),
-        false => (Arc::new(CpuEngine::new(*threads)?), "served"),
-    };
+pub(crate) fn run(arguments: &EngineTurns) -> Result<()> {
+    let TurnOptions { quick, turns, seed, .. } = &arguments.common;
     let title = "milliseconds of requests to resident matrices, from socket to answer";
-    let mut record = arguments.common.record(&*engine, command, title, COLUMNS)?;
+    let (engine, mut record) = arguments.open("served", title, COLUMNS)?;
     let [(n, k), (m, d)] = if *quick { QUICK } else { SIZES };
     let (vectors, pages) = (random(n, k, *seed), random(m, d, *seed + 1));
     let square = random(k, k, *seed + 2).mapv(f64::from);

@@ -1,11 +1,37 @@
 //! What benchmarks that take turns have in common: their options, and the head of their record.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Result;
 use gmm_bench::record::{Csv, Facts};
 use gmm_bench::{hardware, machine};
-use gmm_host::Engine;
+use gmm_host::{CpuEngine, CudaEngine, Engine};
+
+/// Options of a benchmark that takes turns on the CPU or on a GPU.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct EngineTurns {
+    #[command(flatten)]
+    pub(crate) common: TurnOptions,
+    /// Use a GPU.
+    #[arg(long)]
+    cuda: bool,
+}
+
+impl EngineTurns {
+    /// Opens the engine, and the record of the benchmark of this name.
+    ///
+    /// # Errors
+    /// If there is no GPU, or the file cannot be written.
+    pub(crate) fn open(&self, name: &str, title: &str, columns: &str) -> Result<(Arc<dyn Engine>, Csv)> {
+        let (engine, command): (Arc<dyn Engine>, _) = match self.cuda {
+            true => (Arc::new(CudaEngine::new(0)?), format!("{name} --cuda")),
+            false => (Arc::new(CpuEngine::new(self.common.threads)?), name.to_owned()),
+        };
+        let record = self.common.record(&*engine, &command, title, columns)?;
+        Ok((engine, record))
+    }
+}
 
 /// Options of a benchmark that takes turns.
 #[derive(clap::Args, Clone, Debug)]

@@ -3,14 +3,12 @@
 //! The data are those of `missing` without holes; both begin at its start. Everything follows from the seed.
 
 use anyhow::{Result, ensure};
-use gmm_host::{
-    BayesOptions, CpuEngine, CudaEngine, Engine, FitOptions, FitRule, Init, ReferenceEngine, WeightFamily, fit,
-};
+use gmm_host::{BayesOptions, Engine, FitOptions, FitRule, Init, ReferenceEngine, WeightFamily, fit};
 use gmm_model::{CovarianceType, Dataset, Precision};
 use ndarray::s;
 
 use crate::missing::{problem, start};
-use crate::turns::TurnOptions;
+use crate::turns::{EngineTurns, TurnOptions};
 
 /// Rows, columns and components, and the iterations that a long fit has more than a short one; the first two are those of the
 /// comparison with scikit-learn.
@@ -31,28 +29,14 @@ const ALLOWED: [(Precision, f64); 2] = [(Precision::F64, 1e-11), (Precision::F32
 
 const COLUMNS: &str = "n,d,k,kind,precision,prior,turn,ms,em_ms,ratio,error";
 
-/// Time iterations of variational Bayes beside those of EM.
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Arguments {
-    #[command(flatten)]
-    common: TurnOptions,
-    /// Use a GPU.
-    #[arg(long)]
-    cuda: bool,
-}
-
 /// Measures all sizes, kinds, precisions and priors, and writes the record.
 ///
 /// # Errors
 /// If a file cannot be written, or an answer is wrong.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let TurnOptions { quick, turns, threads, seed, .. } = &arguments.common;
-    let (engine, command): (Box<dyn Engine>, _) = match arguments.cuda {
-        true => (Box::new(CudaEngine::new(0)?), "variational --cuda"),
-        false => (Box::new(CpuEngine::new(*threads)?), "variational"),
-    };
+pub(crate) fn run(arguments: &EngineTurns) -> Result<()> {
+    let TurnOptions { quick, turns, seed, .. } = &arguments.common;
     let title = "milliseconds of an iteration of variational Bayes and of EM";
-    let mut record = arguments.common.record(&*engine, command, title, COLUMNS)?;
+    let (engine, mut record) = arguments.open("variational", title, COLUMNS)?;
     let mut wrong = 0;
     for (n, d, k, more) in SIZES {
         let more = if *quick { 100 } else { more };

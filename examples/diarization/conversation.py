@@ -14,7 +14,8 @@ from scipy.signal import resample_poly
 
 RATE = 16000
 
-# Voices: accent and variant. eSpeak NG ignores the variant of "en-gb", whose file is "en", without a word. Each speaker of a conversation also has a pitch and a speed of its own.
+# Voices: accent and variant. eSpeak NG ignores the variant of "en-gb", whose file is "en", without a word. Each speaker of a
+# conversation also has a pitch and a speed of its own.
 ACCENTS = ["en-us", "en", "en-gb-scotland", "en-gb-x-rp", "en-gb-x-gbcwmd"]
 VARIANTS = ["m1", "m2", "m3", "m4", "m5", "m6", "m7", "f1", "f2", "f3", "f4", "f5"]
 

@@ -21,8 +21,8 @@ use crate::utterances::{self, ByValue};
 const EXAMPLES: &str = "\
 Each component moves towards the rows that it is responsible for, as far as their number supports it (maximum a \
 posteriori adaptation; Reynolds, Quatieri and Dunn 2000). Every input file is a speaker: with several of them, -o is a \
-folder, which gets a model for each. With --by, every value of a column is a speaker, in all files together. Noise (gmm fit --noise) stays as it is, and each row counts as \
-much as it is not noise.
+folder, which gets a model for each. With --by, every value of a column is a speaker, in all files together. Noise \
+(gmm fit --noise) stays as it is, and each row counts as much as it is not noise.
 
 Examples:
   gmm adapt ubm.json speaker.npy -o speaker.json

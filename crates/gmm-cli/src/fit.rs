@@ -3,6 +3,8 @@
 pub(crate) mod bayes;
 mod many;
 mod online;
+mod paths;
+mod report;
 pub(crate) mod rule;
 
 use std::ops::ControlFlow;
@@ -13,11 +15,10 @@ use anyhow::Context;
 use clap::Args;
 use gmm_data::ModelFile;
 use gmm_host::{
-    Device, Engine, Fit, FitOptions, FitState, Init, Iteration, NoiseOptions, NoiseStart, Opened, Tuning, Warning,
-    Work, default_threads, fit_resumed,
+    Engine, Fit, FitOptions, FitState, Init, Iteration, NoiseOptions, NoiseStart, Tuning, Work, default_threads,
+    fit_resumed,
 };
 use gmm_model::{CovarianceModel, CovarianceType, Dataset, Mixture, shown};
-use serde_json::Value;
 
 use crate::args::{self, EmArgs, EngineArgs};
 use crate::checkpoint::{Basis, Checkpoint, FitRecord, Saved};
@@ -25,14 +26,17 @@ use crate::exit::{self, Failure};
 use crate::input;
 use crate::interrupt::{self, Hold};
 use crate::measured::MeasuredArgs;
-use crate::missing::{self, MissingArgs};
+use crate::missing::MissingArgs;
 use crate::opening::{self, Opening};
-use crate::output::{self, Console, is_stdio};
+use crate::output::{self, Console};
 use crate::progress::{Progress, RowSize};
+use crate::render;
 use crate::table_args::InputArgs;
-use crate::{plot, render};
 use many::ManyArgs;
 use online::OnlineArgs;
+use paths::{check_paths, warn_of_unfinished};
+use report::report;
+pub(crate) use report::{fast_cost, json};
 use rule::RuleArgs;
 
 const EXAMPLES: &str = "\
@@ -219,14 +223,6 @@ fn split_merged(
     Ok(fit)
 }
 
-/// Warns if a checkpoint that this fit will replace is that of an unfinished one.
-fn warn_of_unfinished(path: &Path, console: &Console) {
-    if Saved::read(path).is_ok_and(|saved| saved.state.running.is_some()) {
-        let file = path.display();
-        console.warn(&format!("{file} holds an unfinished fit, which this one replaces; --resume {file} continues it"));
-    }
-}
-
 /// The options of a fit that goes on.
 ///
 /// # Errors
@@ -237,107 +233,6 @@ fn resumed(args: &FitArgs, saved: &Saved) -> anyhow::Result<FitOptions> {
     let asked = em_options(&args.em, &args.engine, k).with_covariance(kind);
     let record = FitRecord::new(&asked, &args.init).with_rule(&args.rule, args.labels.as_deref());
     saved.options(&record, &args.given)
-}
-
-/// Warns, and writes model, summary and plot.
-fn report(
-    args: &FitArgs,
-    options: &FitOptions,
-    (opened, device): (&Opened, Device),
-    data: &Dataset,
-    fit: Fit,
-    console: &Console,
-) -> anyhow::Result<()> {
-    for warning in &fit.warnings {
-        match warning {
-            Warning::NotConverged { iterations } if args.online.online => {
-                console.warn(&format!("not converged after {iterations} epochs: raise --epochs or --tol"));
-            }
-            warning => console.warn(&output::warning(warning, data.names())),
-        }
-    }
-    if options.autotune {
-        tuned(fit.tuning.as_ref(), opened.engine.as_ref(), console);
-    }
-    if args.require_convergence && !fit.summary.converged {
-        let (unit, option) = if args.online.online { ("epochs", "--epochs") } else { ("iterations", "--max-iter") };
-        return Err(Failure::NotConverged { iterations: fit.summary.iterations, unit, option }.into());
-    }
-    if let Some(on_device) = fit.on_device {
-        console.note(|| on_device.to_string());
-    }
-    if let Some(near) = fit.near_components {
-        let k = fit.mixture.n_components();
-        console.note(|| {
-            format!("of {k} components {near:.1} were near a tile of 256 rows: the others are below rounding")
-        });
-    }
-    if options.fast {
-        console.tell(&fast_cost(&fit));
-    }
-    let engine = opening::describe(opened, device, &fit.summary.precision);
-    let feature_names = data.names().map(<[String]>::to_vec);
-    let Fit { mixture, posterior, noise, summary, storage, elapsed, .. } = fit;
-    let (fit, storage) = (Some(summary), Some(storage));
-    let model = ModelFile { feature_names, fit, storage, posterior, noise, ..ModelFile::from(mixture) };
-    if let Some(path) = &args.output {
-        output::write_model(path, &model)?;
-        console.note(|| format!("wrote {}", path.display()));
-    }
-    let summary = model.fit.as_ref().expect("a fit has a summary");
-    if args.json {
-        output::print_json(&json(summary, elapsed.as_secs_f64()))?;
-    } else {
-        let mut record = model.posterior.as_ref().map_or_else(String::new, render::posterior);
-        record += &render::fit(summary, Some(&engine), Some(elapsed));
-        match &args.output {
-            None => output::print(&format!("{}\n{record}", render::mixture(&model, false, console.colour)))?,
-            // Standard output is used by the model, so the summary goes to standard error.
-            Some(path) if is_stdio(path) => console.note(|| record),
-            Some(_) if console.quiet => {}
-            Some(_) => output::print(&record)?,
-        }
-    }
-    // Last: if the plot fails, the model has already been written.
-    if let Some(path) = &args.plot {
-        let names = model.feature_names.as_deref();
-        let complete = missing::complete_rows(data)?;
-        let data = complete.as_ref().unwrap_or(data);
-        let source = args.input.source().caption();
-        let what = plot::fit::What { names, columns: None, points: None, seed: options.seed, source };
-        plot::write(path, &plot::fit::picture(&model, Some(data), &what, console)?, console)?;
-    }
-    Ok(())
-}
-
-/// Describes the loss of accuracy by `--precision fast`.
-pub(crate) fn fast_cost(fit: &Fit) -> String {
-    fit.fast.map_or_else(
-        || "--precision fast had no effect: lower precision is not faster for this shape".to_owned(),
-        |loss| format!("--precision fast ran in fp16; loss of accuracy, {loss}"),
-    )
-}
-
-/// Checks the output paths. `-o` and `--checkpoint` may be the same file as `--init`: continuing a fit replaces it.
-fn check_paths(args: &FitArgs) -> anyhow::Result<()> {
-    let files = args.input.source().files()?;
-    let inputs: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
-    if let Some(path) = &args.output {
-        output::check_model_path(path)?;
-        output::check_apart(path, &inputs)?;
-        if args.json && is_stdio(path) {
-            return Err(Failure::Usage("--json and -o - cannot both write to standard output".to_owned()).into());
-        }
-    }
-    if let Some(path) = &args.plot {
-        plot::check_option(path, &inputs)?;
-    }
-    for path in args.checkpoint.iter().chain(&args.resume) {
-        output::check_checkpoint(path)?;
-        output::check_model_path(path)?;
-        output::check_apart(path, &inputs)?;
-    }
-    Ok(())
 }
 
 /// The model to start from, if `--init` names a file instead of an initialisation method.
@@ -486,13 +381,6 @@ pub(crate) fn named(error: gmm_host::Error, data: &Dataset) -> anyhow::Error {
         Some(name) => anyhow::Error::new(error).context(format!("column '{}'", shown(&name))),
         None => error.into(),
     }
-}
-
-/// The `fit` object of a model file, with the duration of the fit in seconds.
-pub(crate) fn json(summary: &gmm_model::FitSummary, elapsed: f64) -> Value {
-    let mut value = serde_json::to_value(summary).expect("a plain structure");
-    value["elapsed_s"] = elapsed.into();
-    value
 }
 
 #[cfg(test)]

@@ -61,8 +61,8 @@ pub(crate) fn labelled_rows(
     Ok((data, Some(values.iter().enumerate().map(label).collect::<Result<_, _>>()?)))
 }
 
-/// As [`rows`], with the values of the column `labels`. If no columns are selected and the table has all columns of `known` and others, only those of `known`
-/// are used.
+/// As [`rows`], with the values of the column `labels`. If no columns are selected and the table has all columns of `known` and
+/// others, only those of `known` are used.
 pub(crate) fn rows_with(
     source: Source<'_>,
     (weights, labels): (Option<&str>, Option<&str>),

@@ -18,8 +18,8 @@ use crate::{input, opening};
 const EXAMPLES: &str = "\
 Writes the columns mean_NAME, .. and sd_NAME, .. of the predicted columns; with --density the column log_density; with \
 --draws the columns draw_0_NAME, ... The rows need the given columns only, and for --density the predicted ones too. A \
-table without names has the model's columns, or exactly the needed ones: those given, then those predicted. Of a model with noise (gmm fit --noise), the distribution is that \
-of a row that is not noise.
+table without names has the model's columns, or exactly the needed ones: those given, then those predicted. Of a model \
+with noise (gmm fit --noise), the distribution is that of a row that is not noise.
 
 Examples:
   gmm regress model.json new.csv --predict price

@@ -19,3 +19,4 @@ mod regressions;
 mod round_trip;
 mod spill;
 mod text;
+mod text_names;

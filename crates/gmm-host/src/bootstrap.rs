@@ -107,8 +107,8 @@ pub struct Spreads {
 /// Cost: a fit per replicate, and memory for as many mixtures.
 ///
 /// # Errors
-/// [`Error::Option`] for fewer than 2 replicates, noise that is not given, dropping of components, or other rules than those recorded; [`Error::Features`] if data and mixture differ in the number of
-/// columns; [`Error::Interrupted`] if the observer breaks; any error of the device. A numerical failure replaces a
+/// [`Error::Option`] for fewer than 2 replicates, noise that is not given, dropping of components, or other rules than
+/// those recorded; [`Error::Features`] if data and mixture differ in the number of columns; [`Error::Interrupted`] if the observer breaks; any error of the device. A numerical failure replaces a
 /// replicate by another; its error is returned if there are more failures than ten times `replicates`.
 ///
 /// ```

@@ -114,19 +114,22 @@ impl Regions {
             let (name, key) = (gmm_model::shown(name), gmm_model::shown(&key));
             Refusal::bad(format!("region '{name}' of the shared memory '{key}': {why}"))
         };
+        let has_room = |all: &BTreeMap<String, Arc<Region>>| match (all.contains_key(name), all.len() >= MOST) {
+            (true, _) => Err(named("the name is registered already: unregister it first".to_owned())),
+            (_, true) => Err(named(format!("{MOST} regions are registered: unregister some first"))),
+            _ => Ok(()),
+        };
+        has_room(&all.read().unwrap_or_else(PoisonError::into_inner))?;
         let map = map(&key, offset, byte_size).map_err(named)?;
-        let mut all = all.write().unwrap_or_else(PoisonError::into_inner);
-        if all.contains_key(name) {
-            return Err(named("the name is registered already: unregister it first".to_owned()));
-        }
-        if all.len() >= MOST {
-            return Err(named(format!("{MOST} regions are registered: unregister some first")));
-        }
-        // A GPU copies pinned memory without staging. Where it cannot be pinned, such as twice, it is staged.
+        // A GPU copies pinned memory without staging. Where it cannot be pinned, such as twice, it is staged. It takes a
+        // while, so no lock is held, and others may have registered meanwhile.
         let multiplier = self.engine.multiplier();
         // SAFETY: the region drops the map after the pinned memory.
         let pinned = multiplier.and_then(|multiplier| unsafe { multiplier.pin(map.as_mut_ptr(), map.len()) });
-        all.insert(name.to_owned(), Arc::new(Region { key, offset, _pinned: pinned.ok().flatten(), map }));
+        let region = Arc::new(Region { key: key.clone(), offset, _pinned: pinned.ok().flatten(), map });
+        let mut all = all.write().unwrap_or_else(PoisonError::into_inner);
+        has_room(&all)?;
+        all.insert(name.to_owned(), region);
         Ok(())
     }
 

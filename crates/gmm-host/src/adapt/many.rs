@@ -9,7 +9,7 @@ use gmm_model::{CovarianceType, Mixture, Statistics};
 use ndarray::Array3;
 
 use super::Utterances;
-use crate::{Engine, Error, PassRows, memory, steps};
+use crate::{CpuEngine, Engine, Error, PassRows, memory, steps};
 
 /// `map` of the statistics of every utterance under `background`, in the order of the utterances. Statistics are dropped
 /// after `map`, so those of thousands of utterances, of `k (2 d + 1)` numbers and more each, need not fit into memory.
@@ -65,9 +65,10 @@ fn statistics<A: Send>(
     let together = (count > 1 || top.is_some() && count > 0)
         && engine.pass_of_parts(utterances.data, &storage, background, utterances.rows, top, &keep)?;
     if top.is_some() && !together && count > 0 {
-        let why =
-            "has no statistics of the largest components of these rows: use the CPU (--device cpu, device=\"cpu\")";
-        return Err(Error::Device(format!("{} {why}", engine.name())));
+        // Too little memory on a GPU, or one on which f64 is slow: the CPU has a way for every size.
+        tracing::debug!("{} leaves the largest components to the CPU", engine.name());
+        let cpu = CpuEngine::new(0)?;
+        cpu.pass_of_parts(utterances.data, &storage, background, utterances.rows, top, &keep)?;
     }
     let work = |part: &dyn Engine| {
         loop {
@@ -84,7 +85,7 @@ fn statistics<A: Send>(
         }
     };
     let most = utterances.rows.iter().map(ExactSizeIterator::len).max().unwrap_or(0);
-    if !together && (count < 2 || !engine.concurrently((most, background.n_features()), &work)) {
+    if !together && top.is_none() && (count < 2 || !engine.concurrently((most, background.n_features()), &work)) {
         work(engine);
     }
     // Utterances are begun in order, so none is missing before the first error.
@@ -95,9 +96,9 @@ fn statistics<A: Send>(
 /// with Kaldi's Gaussian selection (`gmm-gselect`). The log-likelihood is that of those components.
 ///
 /// # Errors
-/// As for [`utterance_statistics`]; [`Error::Option`] if `top` is 0, or the kind is neither diag nor spherical;
-/// [`Error::Device`] if the engine has no such pass, or its memory does not suffice for all utterances.
+/// As for [`utterance_statistics`]; [`Error::Option`] if `top` is 0, or the kind is neither diag nor spherical.
 ///
+/// Runs on the CPU if a GPU has no room for all utterances, or is slow in `f64`.
 /// Cost: all densities of every row, but on a CPU the exponentials and moments of `top` components only: with 30 of 1024 about
 /// an eighth of the time of a whole pass. On a GPU it takes somewhat longer than [`utterance_statistics`].
 pub fn top_statistics<A: Send>(

@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, DensityMixin
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _core, _inputs, _rules
+from gmm_rs import _bridge, _core, _evaluation, _inputs, _rules
 
 
 class Mixture(DensityMixin, BaseEstimator):
@@ -50,13 +50,13 @@ class Mixture(DensityMixin, BaseEstimator):
         check_is_fitted(self)
         rows = _inputs.rows(self, X, reset=False, by_name=True)
         mixture, log_scale = self._e_step()
-        return _bridge.predicted(mixture, X, rows, what), log_scale
+        return _evaluation.predicted(mixture, X, rows, what), log_scale
 
     def _mean_log_density(self, X, sample_weight):
         check_is_fitted(self)
         rows = _inputs.rows(self, X, reset=False, by_name=True)
         mixture, log_scale = self._e_step()
-        return _bridge.score(mixture, rows, _inputs.weights(sample_weight, rows)) + log_scale
+        return _evaluation.score(mixture, rows, _inputs.weights(sample_weight, rows)) + log_scale
 
     def predict(self, X):
         """Predict the component of each row.

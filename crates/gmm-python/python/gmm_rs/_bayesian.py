@@ -7,7 +7,7 @@ from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bayes, _bridge, _convert, _core, _inputs
+from gmm_rs import _bayes, _bridge, _convert, _core, _evaluation, _inputs
 from gmm_rs._base import Mixture, count
 from gmm_rs._given import Parameters
 from gmm_rs._place import place
@@ -305,7 +305,7 @@ class BayesianGaussianMixture(Mixture):
             Most probable component of each row.
         """
         rows = self._fit(X, sample_weight)
-        return _inputs.like(X, _bridge.labels(_bayes.Expectation(self), rows))
+        return _inputs.like(X, _evaluation.labels(_bayes.Expectation(self), rows))
 
     def _fit(self, X, sample_weight):
         rows = _inputs.rows(self, X, reset=True, ensure_min_samples=2)

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _core, _gpu, _inputs, _limits, _numbers
+from gmm_rs import _bridge, _core, _evaluation, _gpu, _inputs, _limits, _numbers
 from gmm_rs._place import place
 from gmm_rs.exceptions import ParameterError
 
@@ -99,10 +99,10 @@ def _on_host(found):
 def rows_and_log_likelihood(model, X, noise, projection, limits):
     """The number of rows, and their total log density."""
     if noise is None and projection is None and limits is None:
-        return _bridge.rows_and_log_likelihood(model, X)
+        return _evaluation.rows_and_log_likelihood(model, X)
     check_is_fitted(model)
     found = rows(model, X, noise, projection, limits, reset=False)
-    return len(found), _bridge.score(model, found) * len(found)
+    return len(found), _evaluation.score(model, found) * len(found)
 
 
 class MeasuredMixture:
@@ -214,7 +214,7 @@ class MeasuredMixture:
             return self._mean_log_density(X, sample_weight)
         check_is_fitted(self)
         found = rows(self, X, noise, projection, limits, reset=False)
-        return _bridge.score(self, found, _inputs.weights(sample_weight, found))
+        return _evaluation.score(self, found, _inputs.weights(sample_weight, found))
 
     def deconvolve(self, X, noise, projection=None, *, return_cov=False):
         """Estimate the true rows behind noisy ones: their means given these, under the mixture.
@@ -243,7 +243,7 @@ class MeasuredMixture:
         """
         check_is_fitted(self)
         found = _inputs.contiguous(rows(self, X, noise, projection, None, reset=False))
-        dtype = _bridge.width(self, found)
+        dtype = _evaluation.width(self, found)
         both = _core.deconvolve(found, _bridge.parameters(self), place(self, found))
         means, covariances = (array.astype(dtype, copy=False) for array in both)
         return (means, covariances) if return_cov else means
@@ -252,4 +252,4 @@ class MeasuredMixture:
         if all(given is None for given in indirect):
             return self._evaluated(X, what)[0]
         check_is_fitted(self)
-        return _bridge.predicted(self, X, rows(self, X, *indirect, reset=False), what)
+        return _evaluation.predicted(self, X, rows(self, X, *indirect, reset=False), what)

@@ -6,7 +6,7 @@ import copy
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _core, _gpu, _inputs
+from gmm_rs import _bridge, _core, _evaluation, _gpu, _inputs
 from gmm_rs._base import count
 from gmm_rs._place import place
 from gmm_rs.exceptions import DataError, ParameterError
@@ -51,7 +51,7 @@ def impute(model, X, how, n_draws):
     rows = _inputs.contiguous(_inputs.rows(reader, X, reset=False, by_name=True))
     seed = _bridge.seed(model.random_state) if how == "draw" else 0
     of = (rows, _bridge.parameters(model), place(model), how, seed)
-    dtype = _bridge.width(model, rows)
+    dtype = _evaluation.width(model, rows)
     if n_draws is None:
         return _core.impute(*of, 0).astype(dtype, copy=False)
     return np.stack([_core.impute(*of, draw) for draw in range(n_draws)], dtype=dtype, casting="same_kind")

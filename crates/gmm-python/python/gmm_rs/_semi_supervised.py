@@ -4,12 +4,12 @@ from copy import deepcopy
 
 import numpy as np
 
-from gmm_rs import _bridge, _core, _mixtures
+from gmm_rs import _bridge, _core, _evaluation, _mixtures
 
 
 def log_densities(mixtures, rows):
     """Log density of each row in each class, `(n, c)`."""
-    return np.stack([_bridge.log_densities(mixture, rows).astype(np.float64) for mixture in mixtures], axis=1)
+    return np.stack([_evaluation.log_densities(mixture, rows).astype(np.float64) for mixture in mixtures], axis=1)
 
 
 def log_sum_exp(values):

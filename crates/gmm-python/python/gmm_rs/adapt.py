@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from gmm_rs import _bridge, _core, _inputs
+from gmm_rs import _core, _evaluation, _inputs
 from gmm_rs._given import float64, index
 from gmm_rs._place import place
 from gmm_rs.exceptions import ParameterError
@@ -91,7 +91,7 @@ def adapt(
             raise ParameterError(f"update has {what!r}: choose from {', '.join(_UPDATES)}")
     where = place(SimpleNamespace(device=device, precision=precision, n_jobs=n_jobs))
     rows = _inputs.contiguous(_inputs.array(X, where))
-    weights = _bridge.discounted(model, rows, _inputs.weights(sample_weight, rows), where)
+    weights = _evaluation.discounted(model, rows, _inputs.weights(sample_weight, rows), where)
     factors = tuple(float(relevance) if what in update else None for what in _UPDATES)
     return _like(model, given[0], _core.adapted(rows, given, where, factors, (rule, _top(top)), weights=weights))
 

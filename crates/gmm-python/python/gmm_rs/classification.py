@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from gmm_rs import _bridge, _inputs, _mixtures, _semi_supervised
+from gmm_rs import _evaluation, _inputs, _mixtures, _semi_supervised
 from gmm_rs._semi_supervised import log_sum_exp
 from gmm_rs.exceptions import DataError, ParameterError
 from gmm_rs.selection import _components, _kinds, select
@@ -235,7 +235,7 @@ class GaussianMixtureClassifier(ClassifierMixin, BaseEstimator):
             except ValueError as error:
                 raise type(error)(f"class {label}: {error}") from None
             self.mixtures_.append(mixture)
-        self.n_parameters_ = sum(map(_bridge.n_parameters, self.mixtures_)) + len(self.classes_) - 1
+        self.n_parameters_ = sum(map(_evaluation.n_parameters, self.mixtures_)) + len(self.classes_) - 1
 
     def _fit_common(self, rows, codes, weights, kinds):
         """One Gaussian per class, with the covariance structure of the lowest BIC for all classes."""

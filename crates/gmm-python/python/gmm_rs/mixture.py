@@ -6,7 +6,7 @@ from numbers import Integral, Real
 from sklearn.base import _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from gmm_rs import _bridge, _inputs, _measured, _missing
+from gmm_rs import _bridge, _evaluation, _inputs, _measured, _missing
 from gmm_rs._base import Mixture
 from gmm_rs._bayesian import BayesianGaussianMixture
 from gmm_rs._beyond_sklearn import BeyondSklearn
@@ -451,7 +451,7 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         rows, left_out = self._fit(X, y, sample_weight, noise, projection, limits)
         if left_out:
             raise ParameterError("missing='drop' left rows out of the fit, so they have no label: use missing='em'")
-        return _inputs.like(X, _bridge.labels(self, rows))
+        return _inputs.like(X, _evaluation.labels(self, rows))
 
     def _fit(self, X, y, sample_weight, noise=None, projection=None, limits=None):
         with _missing.named(self):
@@ -513,4 +513,4 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
         return -2 * log_likelihood + 2 * self._n_parameters()
 
     def _n_parameters(self):
-        return _bridge.n_parameters(self)
+        return _evaluation.n_parameters(self)

@@ -7,7 +7,7 @@ from sklearn.base import BaseEstimator, OutlierMixin, _fit_context
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bridge, _core, _inputs, _mixtures
+from gmm_rs import _core, _evaluation, _inputs, _mixtures
 from gmm_rs._place import place
 from gmm_rs.exceptions import ParameterError
 
@@ -153,7 +153,7 @@ class GaussianMixtureDetector(OutlierMixin, BaseEstimator):
         if self.contamination == "auto":
             self.offset_ = _core.region_threshold(_mixtures.given(self.mixture_), _LEVEL, 0, place(self))
         else:
-            densities = np.asarray(_bridge.log_densities(self.mixture_, rows), dtype=np.float64)
+            densities = np.asarray(_evaluation.log_densities(self.mixture_, rows), dtype=np.float64)
             self.offset_ = _core.outlier_threshold(densities, float(self.contamination), weights)
         return self
 
@@ -171,7 +171,7 @@ class GaussianMixtureDetector(OutlierMixin, BaseEstimator):
             Log density; the lower, the more abnormal.
         """
         check_is_fitted(self)
-        return _bridge.log_densities(self.mixture_, _inputs.rows(self, X, reset=False, by_name=True))
+        return _evaluation.log_densities(self.mixture_, _inputs.rows(self, X, reset=False, by_name=True))
 
     def decision_function(self, X):
         """Compute the log density of each row minus the threshold.

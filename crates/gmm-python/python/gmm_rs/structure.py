@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 from sklearn.mixture._gaussian_mixture import GaussianMixture as Original
 
-from gmm_rs import _bridge, _core, _fitted, _inputs, _rules
+from gmm_rs import _bridge, _core, _evaluation, _fitted, _inputs, _rules
 from gmm_rs._given import Parameters, index
 from gmm_rs._place import place
 from gmm_rs._structure_results import Combination, Divergence, Tree
@@ -381,7 +381,7 @@ def _of_rows(model, given, X, criterion, sample_weight, device, precision, n_job
         raise ParameterError(f"X has {rows.shape[1]} columns, the mixture has {d}")
     of, weights = place(where, rows), _inputs.weights(sample_weight, rows)
     rows = _inputs.contiguous(rows)
-    return _core.tree_of_rows(rows, given, of, criterion, _bridge.discounted(model, rows, weights, of))
+    return _core.tree_of_rows(rows, given, of, criterion, _evaluation.discounted(model, rows, weights, of))
 
 
 def _like(model, kind, found):

@@ -32,7 +32,7 @@ async fn status_of(app: AppState, Path(name): Path<String>) -> Result<Response, 
 
 async fn register(app: AppState, Path(name): Path<String>, request: Request) -> Result<Response, Refusal> {
     let body = body_of(&app, request, 0).await?;
-    app.regions.register(&name, &body)?;
+    tokio::task::block_in_place(|| app.regions.register(&name, &body))?;
     Ok(json_of(&json!({})))
 }
 

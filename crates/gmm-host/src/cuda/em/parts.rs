@@ -102,7 +102,7 @@ fn on_path<T: Number>(
     }
     rows.queue.wait(&rows.gpu)?;
     let shift = rows.shift.clone();
-    // A result of each thread, used again: to map and unmap memory for each part would take longer than the work.
+    // A result of each thread, used again, so that no memory is allocated for a part.
     let zero = Statistics::zero(mixture.covariance_type(), mixture.means().to_owned());
     let mut results = vec![zero; rayon::current_num_threads().min(batch)];
     let mut before: Option<(usize, &[Part])> = None;

@@ -113,6 +113,7 @@ impl<T: Number> CudaMatrix<T> {
         let n = x.dim().0;
         let segment = plan::segment(m as u64, n as u64, count as u64);
         let shape = (n, plan::candidates(m as u64, segment.max(1), count as u64) as usize);
+        crate::memory::check("the candidates of a search", shape.0 as u128 * shape.1 as u128 * (4 + T::BYTES) as u128)?;
         let (indices, mut found) = (Array2::zeros(shape), Array2::from_elem(shape, T::ZERO));
         if n == 0 || count == 0 {
             return Ok((indices, found));

@@ -48,7 +48,7 @@ pub(crate) fn slice(form: Form, m: u64, n: u64, k: u64, multiprocessors: u32) ->
 /// Numbers among which one thread block selects the largest: the products of a query are divided into such segments, and
 /// the host selects among the largest of each. `m` if there are queries enough for all multiprocessors, or products too few.
 pub(crate) const fn segment(m: u64, n: u64, count: u64) -> u64 {
-    /// A block selects among so many in some 50 µs, and among a million in 8 ms.
+    /// On an H200 a search among 1e6 × 256 for one vector takes 1.5 ms so, and 10 ms if one block selects among all.
     const LEAST: u64 = 4096;
     /// So that the host has at most this share of the numbers.
     const SHARE: u64 = 64;

@@ -189,6 +189,24 @@ fn rows_of_parts_share_themselves_among_their_largest_components() {
 }
 
 #[test]
+fn largest_components_run_on_the_cpu_where_f64_is_slow() {
+    let (rows, start) = problem(CovarianceType::Diag, (300, 5, 9));
+    let data = Dataset::new(rows.mapv(|v| v as f32)).unwrap();
+    let parts = [0..100, 100..300];
+    let utterances = crate::adapt::Utterances::new(&data, &parts);
+    let of =
+        |engine: &dyn Engine| crate::adapt::top_statistics(engine, &start, &utterances, 3, &|_, one| Ok(one)).unwrap();
+    for (f32_to_f64, same) in [(64, true), (2, false)] {
+        let fake = Fake::install(Machine { f32_to_f64, ..Machine::default() });
+        let engine = CudaEngine::new(0).unwrap();
+        let (found, on_cpu) = (of(&engine), of(&CpuEngine::new(0).unwrap()));
+        assert_eq!(found == on_cpu, same, "the bits of the CPU, and those of the GPU's other order of sums");
+        drop(engine);
+        fake.0.assert_clean("largest components");
+    }
+}
+
+#[test]
 fn parts_are_left_to_others_where_they_do_not_fit_and_end_with_the_first_error() {
     let (rows, start) = problem(CovarianceType::Diag, (600, 3, 4));
     let data = Dataset::new(rows).unwrap();

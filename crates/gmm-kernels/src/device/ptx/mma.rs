@@ -2,7 +2,7 @@
 
 use core::arch::asm;
 
-use super::base;
+use super::memory::base;
 
 // SAFETY of this module: each `asm!` is one instruction that reads and writes only its named operands.
 

@@ -3,7 +3,7 @@
 
 use core::arch::asm;
 
-use super::base;
+use super::memory::base;
 use crate::device::warpgroup::{Cores, InMemory, LeftOfHalves, LeftOperand, Sums};
 
 // SAFETY of this module: each `asm!` reads and writes only its named operands, and reads shared memory through

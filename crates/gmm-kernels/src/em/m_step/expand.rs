@@ -64,15 +64,15 @@ impl Component<'_> {
         let at_shift = |square: f64| if a.roots.is_null() { 0.5 * square } else { 0.0 };
         let ([terms, log_share, bad], constant) = if BAYES {
             // SAFETY: as above.
-            let more = unsafe { self.more(counts) };
+            let own = unsafe { self.count_terms(counts) };
             let divergence = half_trace + self.of_half_ln_det(0.5 * ln_det);
             // As many sums as without a prior.
             let [less, divergence, terms, log_share, bad] =
                 sums([0.5 * ln_det + at_shift(square), divergence, terms, log_share, bad], w.sum);
             if one {
-                let more = self.gather_more(more);
-                self.put_divergence(more.divergence + divergence);
-                ([terms, log_share, bad], log_weight - less + more.constant)
+                let all = self.all_count_terms(own);
+                self.put_divergence(all.divergence + divergence);
+                ([terms, log_share, bad], log_weight - less + all.constant)
             } else {
                 ([terms, log_share, bad], 0.0)
             }

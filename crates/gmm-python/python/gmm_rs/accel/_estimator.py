@@ -11,7 +11,7 @@ from sklearn.mixture._gaussian_mixture import GaussianMixture as Original
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from gmm_rs import _bayes, _bridge, _inputs
+from gmm_rs import _bayes, _bridge, _evaluation, _inputs
 from gmm_rs._gpu import is_on_gpu
 from gmm_rs.accel import logger
 from gmm_rs.exceptions import NumericalError
@@ -39,26 +39,26 @@ class Accelerated:
         if self._is_left("fit_predict", X):
             return super().fit_predict(X, y)
         rows = self._fit(X)
-        return super().fit_predict(X, y) if rows is None else _bridge.labels(self._e_step_mixture()[0], rows)
+        return super().fit_predict(X, y) if rows is None else _evaluation.labels(self._e_step_mixture()[0], rows)
 
     def predict(self, X):
         if self._is_left("predict", X):
             return super().predict(X)
         rows = self._rows(X)
-        return _bridge.labels(self._e_step_mixture()[0], rows)
+        return _evaluation.labels(self._e_step_mixture()[0], rows)
 
     def predict_proba(self, X):
         if self._is_left("predict_proba", X):
             return super().predict_proba(X)
         rows = self._rows(X)
-        return _bridge.responsibilities(self._e_step_mixture()[0], rows)
+        return _evaluation.responsibilities(self._e_step_mixture()[0], rows)
 
     def score_samples(self, X):
         if self._is_left("score_samples", X):
             return super().score_samples(X)
         rows = self._rows(X)
         mixture, log_scale = self._e_step_mixture()
-        found = _bridge.log_densities(mixture, rows)
+        found = _evaluation.log_densities(mixture, rows)
         if log_scale:
             found += log_scale
         return found
@@ -68,7 +68,7 @@ class Accelerated:
             return super().score(X, y)
         rows = self._rows(X)
         mixture, log_scale = self._e_step_mixture()
-        return float(_bridge.score(mixture, rows) + log_scale)
+        return float(_evaluation.score(mixture, rows) + log_scale)
 
     @_fit_context(prefer_skip_nested_validation=True)
     def _fit(self, X):

@@ -6,9 +6,9 @@ use crate::em::m_step::bayes::Counts;
 use crate::em::m_step::{Component, ONE, OWN_THREADS, has_matrix, kind};
 use crate::math::{ln_f64, ln_gamma_and_digamma, reciprocal};
 
-/// What a posterior adds to a component's results, in parts that have one number for each thread, warp or block.
+/// What depends on the counts alone: a thread's, warp's or block's part.
 #[derive(Clone, Copy)]
-pub(crate) struct More {
+pub(crate) struct CountTerms {
     /// Of the log density's constant.
     pub(crate) constant: f64,
     /// Of the divergence from the prior, without [`divergence_constant`](crate::em::m_step::Update::divergence_constant) and, for a
@@ -16,7 +16,7 @@ pub(crate) struct More {
     pub(crate) divergence: f64,
 }
 
-impl More {
+impl CountTerms {
     pub(crate) const NOTHING: Self = Self { constant: 0.0, divergence: 0.0 };
 }
 
@@ -73,12 +73,12 @@ impl Component<'_> {
     /// Starts the parts that depend on the counts alone: they are in `of_warps` after the next barrier, but for those that
     /// thread [`ONE`] gets here.
     #[inline(always)]
-    pub(crate) unsafe fn more(&self, counts: &Counts) -> More {
+    pub(crate) unsafe fn count_terms(&self, counts: &Counts) -> CountTerms {
         let nth = self.nth_task();
         let of_warp = nth / WARP;
         if of_warp < self.warps_with_tasks() {
             // SAFETY: as the caller's.
-            let More { constant, divergence } = unsafe { self.gammas(counts, nth) };
+            let CountTerms { constant, divergence } = unsafe { self.gammas(counts, nth) };
             let [of_precision, of_weight] = self.tasks();
             let lanes = of_precision + of_weight - WARP * of_warp;
             let lanes = if lanes < self.lanes() { self.lanes() } else { lanes };
@@ -88,12 +88,12 @@ impl Component<'_> {
                 self.w.of_warps.store2(2 * of_warp, [constant, divergence]);
             }
         }
-        if thread::thread_idx_x() / WARP == ONE / WARP { self.logarithms(counts.own) } else { More::NOTHING }
+        if thread::thread_idx_x() / WARP == ONE / WARP { self.logarithms(counts.own) } else { CountTerms::NOTHING }
     }
 
-    /// All of a component: `own` is what [`more`](Self::more) returned to [`ONE`].
+    /// All of a component: `own` is what [`count_terms`](Self::count_terms) returned to [`ONE`].
     #[inline(always)]
-    pub(crate) fn gather_more(&self, own: More) -> More {
+    pub(crate) fn all_count_terms(&self, own: CountTerms) -> CountTerms {
         let (mut out, mut of_warp) = (own, 0);
         while of_warp < self.warps_with_tasks() {
             let [constant, divergence] = self.w.of_warps.load2(2 * of_warp);
@@ -133,12 +133,12 @@ impl Component<'_> {
     /// This thread's part of the values of ln Γ and ψ, from argument `task` on. Arguments are numbered, so that the functions
     /// occur once in the code. All lanes of a warp take part.
     #[inline(always)]
-    unsafe fn gammas(&self, counts: &Counts, mut task: u32) -> More {
+    unsafe fn gammas(&self, counts: &Counts, mut task: u32) -> CountTerms {
         let (a, d, alpha, count) = (self.a, self.a.d as f64, self.a.concentration, counts.own);
         let (is_process, nu) = (a.process != 0, self.nu(count));
         let [of_precision, of_weight] = self.tasks();
         let tasks = of_precision + of_weight;
-        let mut out = More::NOTHING;
+        let mut out = CountTerms::NOTHING;
         // Σ r of all components is the rows' weight, to rounding.
         let (mut after, all) = (0.0, a.total_weight);
         if is_process {
@@ -193,7 +193,7 @@ impl Component<'_> {
     /// The terms with logarithms of β and ν, in the first lane of a warp whose lanes are all here: three lanes have one
     /// logarithm each, so that the function occurs once in the code.
     #[inline(always)]
-    fn logarithms(&self, count: f64) -> More {
+    fn logarithms(&self, count: f64) -> CountTerms {
         let (a, d, nu) = (self.a, self.a.d as f64, self.nu(count));
         let of_mean = reciprocal(a.mean_precision + count);
         let ratio = a.mean_precision * of_mean;
@@ -206,7 +206,7 @@ impl Component<'_> {
         // Minus the sum of `d` logarithms of ν/2, or of d ν/2.
         let halved = if a.kind == kind::SPHERICAL { ln_half_d } else { -core::f64::consts::LN_2 };
         let of_precision = if self.has_precision() { a.degrees_of_freedom * ln - nu } else { 0.0 };
-        More {
+        CountTerms {
             constant: -0.5 * d * (ln + halved + of_mean),
             divergence: 0.5 * d * (of_precision + ratio - 1.0 - ln_ratio),
         }
