@@ -35,6 +35,9 @@
 //!         x0x1  x1x2  x2x3  x3x0    x0   x1   x2   x3    x0x2  x1x3   -    -     x0²   x1²   x2²   x3²
 //! ```
 
+/// Sums of sixteen features and eight components, which lie side by side.
+pub const TILE: usize = 128;
+
 /// Slot of `u[i]` times its `m`th partner, within one half of one class, in the order of the sums: entries in pairs,
 /// and for each pair all partners.
 #[inline(always)]
@@ -136,7 +139,13 @@ impl FeatureLayout {
         let column = among_sums(k);
         let lane = index % 8 * 4 + column / 2;
         let register = index / 8 * 2 + column % 2;
-        ((step * self.groups + k / 8) as u64 * 4 + register as u64) * 32 + lane as u64
+        self.sum_tile(step, k) + (register * 32 + lane) as u64
+    }
+
+    /// Position of the [`TILE`] sums of step `step` and of component `k`'s group of eight.
+    #[inline(always)]
+    pub const fn sum_tile(self, step: u32, k: u32) -> u64 {
+        (step * self.groups + k / 8) as u64 * TILE as u64
     }
 
     /// Position of component `k`'s coefficient of column `f` ([`linear`](Self::linear)).

@@ -30,7 +30,7 @@ use crate::em::EmOptions;
 const PINNED: usize = 128 << 20;
 
 /// Most parts of a batch: some for every thread, and few, since the conversion of the last batch overlaps with no pass.
-const BATCH: usize = 32;
+const BATCH: usize = 16;
 
 /// Most parts that run at the same time: each has a workspace. On an H200, 1000 parts of 1000 × 39 rows with 1024 components
 /// occupy eight multiprocessors each for most of their time.

@@ -2,8 +2,8 @@
 //! [`densities()`](super::densities()) and [`moments()`](super::moments()).
 //!
 //! A block takes sixteen rows, a warp four of them; eight lanes share a row, and each has one component of every group.
-//! Bisection over the bits of the responsibilities, which have their order, finds the least that stays. Most rows end after
-//! some twenty counts, when exactly as many are above.
+//! A search in quarters over the bits of the responsibilities, which have their order, finds the least that stays. Most rows
+//! end after some seven reads, when exactly as many are above.
 
 use crate::device::{self, Shared, WARP, block_sum, thread, warp};
 use crate::each::each;
@@ -127,7 +127,7 @@ unsafe fn sixteen_rows<T: Real>(a: &Largest<T>, sixteen: u64) {
     // SAFETY: `row_weight` reads rows below `n` only.
     let weight = unsafe { row_weight(a.row_weights, a.n, sixteen * GROUP as u64 + row as u64) };
 
-    // At least `count` responsibilities have the bits `low` or more, and fewer than that have `high` or more.
+    // `at_low` responsibilities, at least `count`, have the bits `low` or more; `at_high`, fewer, have `high` or more.
     let (mut low, mut high) = (0, 0);
     // SAFETY: as the caller's.
     unsafe {
@@ -143,28 +143,32 @@ unsafe fn sixteen_rows<T: Real>(a: &Largest<T>, sixteen: u64) {
             high = other;
         }
     });
-    let mut at_low = u32::MAX;
+    let (mut at_low, mut at_high) = (u32::MAX, 0);
+    // What stays is rarely below a 65,536th of the largest.
+    let mut between = [16, 8, 4].map(|exponents| high.saturating_sub(exponents << f64::MANTISSA_DIGITS - 1));
     while warp::any(high - low > 1 && at_low != a.count) {
-        let middle = low + (high - low) / 2;
-        let mut count = 0;
+        let mut counts = [0; 3];
         // SAFETY: as the caller's.
-        unsafe { part.responsibilities(|r| count += u32::from(r.to_bits() >= middle)) };
-        let count = of_row(count);
-        if high - low > 1 && at_low != a.count {
-            if count >= a.count {
-                (low, at_low) = (middle, count);
-            } else {
-                high = middle;
-            }
+        unsafe {
+            part.responsibilities(|r| each(3, |i| counts[i] += u32::from(r.to_bits() >= between[i])));
         }
+        each(3, |i| {
+            let count = of_row(counts[i]);
+            if count < a.count {
+                // The least of these has the largest count.
+                if between[i] < high {
+                    (high, at_high) = (between[i], count);
+                }
+            } else if between[i] > low && at_low != a.count {
+                (low, at_low) = (between[i], count);
+            }
+        });
+        let quarter = if high - low < 4 { 1 } else { (high - low) / 4 };
+        between = [low + quarter, low + 2 * quarter, low + 3 * quarter];
     }
 
     // How many of those that equal the least one stay.
-    let mut above = 0;
-    // SAFETY: as the caller's.
-    unsafe { part.responsibilities(|r| above += u32::from(r.to_bits() > low)) };
-    let above = of_row(above);
-    let mut left = a.count.saturating_sub(above);
+    let mut left = if at_low == a.count { a.count } else { a.count - at_high };
     let mut kept = 0.0;
     // The lanes of the row, and those of them that come before this one.
     let lanes = {
