@@ -125,6 +125,22 @@ impl Predictor {
     /// # Panics
     /// If the length of an output is not the stated one.
     pub fn evaluate(&self, data: &Dataset, out: Predictions<'_>) -> Result<(), Error> {
+        self.evaluate_on(data, out, true)
+    }
+
+    /// As [`evaluate`](Self::evaluate), to the same bits, on the calling thread alone where the engine can: for callers that
+    /// keep the cores busy with other work.
+    ///
+    /// # Errors
+    /// As for [`evaluate`](Self::evaluate).
+    ///
+    /// # Panics
+    /// As for [`evaluate`](Self::evaluate).
+    pub fn evaluate_here(&self, data: &Dataset, out: Predictions<'_>) -> Result<(), Error> {
+        self.evaluate_on(data, out, false)
+    }
+
+    fn evaluate_on(&self, data: &Dataset, out: Predictions<'_>, on_all_threads: bool) -> Result<(), Error> {
         let Predictions { mut log_densities, labels, responsibilities } = out;
         if let (Some(posterior), Some(slots)) = (&self.parts.posterior, &mut log_densities) {
             if data.has_missing() {
@@ -144,23 +160,25 @@ impl Predictor {
             }
             let labels = labels.map(bytemuck::cast_slice_mut);
             let responsibilities = responsibilities.map(Into::into);
-            return self.of_mixture(data, EvaluateOptions { log_densities, responsibilities, labels });
+            let want = EvaluateOptions { log_densities, responsibilities, labels };
+            return self.of_mixture(data, want, on_all_threads);
         }
-        self.with_sums(data, out)
+        self.with_sums(data, out, on_all_threads)
     }
 
     /// Evaluates the mixture of labels and responsibilities.
-    fn of_mixture(&self, data: &Dataset, want: EvaluateOptions<'_>) -> Result<(), Error> {
+    fn of_mixture(&self, data: &Dataset, want: EvaluateOptions<'_>, on_all_threads: bool) -> Result<(), Error> {
         let mixture = self.expectation.as_ref().unwrap_or(&self.parts.mixture);
         match &self.scorer {
-            Some(scorer) if !data.has_missing() => scorer.evaluate(data, want)?,
+            Some(scorer) if !data.has_missing() && on_all_threads => scorer.evaluate(data, want)?,
+            Some(scorer) if !data.has_missing() => scorer.evaluate_here(data, want)?,
             _ => evaluate::load(&*self.engine, mixture, data, self.precision)?.evaluate(mixture, want)?,
         };
         Ok(())
     }
 
     /// Outputs of a model with noise or clusters, from the responsibilities of the components.
-    fn with_sums(&self, data: &Dataset, mut out: Predictions<'_>) -> Result<(), Error> {
+    fn with_sums(&self, data: &Dataset, mut out: Predictions<'_>, on_all_threads: bool) -> Result<(), Error> {
         let ModelParts { noise, clusters, .. } = &self.parts;
         let (n, k, width) = (data.n_rows(), self.n_components(), self.width());
         if noise.is_some() {
@@ -174,7 +192,7 @@ impl Predictor {
             responsibilities: needs_all.then(|| (&mut all).into()),
             labels: None,
         };
-        self.of_mixture(data, want)?;
+        self.of_mixture(data, want, on_all_threads)?;
         let terms = noise.as_ref().map(Noise::terms);
         let mut sums = vec![0.0; width];
         for (i, &density) in densities.iter().enumerate() {

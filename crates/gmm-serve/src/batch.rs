@@ -19,12 +19,13 @@ use crate::metrics::Metrics;
 use crate::model::{Model, Outputs, Results};
 use crate::tensor::Elements;
 
-/// Above this many floating-point operations, about a millisecond, a batch is evaluated on a thread of its own, so that
-/// the sockets of others are served meanwhile.
-const LONG: usize = 4_000_000;
+/// Above this many floating-point operations, about a millisecond of a core with wide vectors, a batch is evaluated on a
+/// thread of its own, so that the sockets of others are served meanwhile.
+const LONG: usize = 32_000_000;
 
-/// Rows from which a request of that much work is a batch of its own: engines are as fast with as many as with more.
-const MANY: usize = 2048;
+/// Rows and floating-point operations from which a request is a batch of its own: engines are as fast with as many as with
+/// more.
+const MANY: (usize, usize) = (2048, 4_000_000);
 
 /// Limits of a batch and of the queue.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +97,7 @@ impl Batcher {
             }
             queue.rows += n;
             let job = Job { rows, n, has_missing, outputs, since: Instant::now(), answer };
-            if n >= MANY.min(self.options.rows) && self.is_long(n, outputs) {
+            if n >= MANY.0.min(self.options.rows) && self.takes(MANY.1, n, outputs) {
                 tokio::spawn(self.clone().run_apart(job));
             } else {
                 queue.jobs.push(job);
@@ -150,9 +151,9 @@ impl Batcher {
         Some(jobs)
     }
 
-    /// Whether rows are evaluated on a thread of their own.
-    fn is_long(&self, n: usize, outputs: Outputs) -> bool {
-        n.saturating_mul(self.model.work_of_a_row()) > LONG || outputs.conditional_means
+    /// Whether rows take more than this many floating-point operations.
+    fn takes(&self, operations: usize, n: usize, outputs: Outputs) -> bool {
+        n.saturating_mul(self.model.work_of_a_row()) > operations || outputs.conditional_means
     }
 
     /// Evaluates a request as a batch of its own, once a core is free.
@@ -160,8 +161,18 @@ impl Batcher {
         // An error would mean that the semaphore is closed, which it never is.
         let permit = self.cores.clone().acquire_owned().await;
         self.lock().rows -= job.n;
-        tokio::task::block_in_place(|| self.run(vec![job]));
+        let (n, outputs) = (job.n, job.outputs);
+        self.run_beside_sockets(vec![job], n, outputs);
         drop(permit);
+    }
+
+    /// As [`run`](Self::run), on a thread of its own if that takes long.
+    fn run_beside_sockets(&self, jobs: Vec<Job>, n: usize, outputs: Outputs) {
+        if self.takes(LONG, n, outputs) {
+            tokio::task::block_in_place(|| self.run(jobs));
+        } else {
+            self.run(jobs);
+        }
     }
 
     /// Evaluates jobs and answers them. Rows with missing values are evaluated apart: each pattern of them is work of its
@@ -193,7 +204,9 @@ impl Batcher {
         // The jobs of a batch are alike in this.
         let has_missing = jobs.iter().any(|job| job.has_missing);
         let started = Instant::now();
-        let found = self.model.evaluate(rows, has_missing, outputs);
+        // The bodies of others are read, or their rows evaluated, on the other cores.
+        let is_alone = self.metrics.requests_in_progress.get() <= jobs.len() as i64;
+        let found = self.model.evaluate(rows, has_missing, outputs, is_alone);
         self.metrics.evaluation_seconds.observe(started.elapsed().as_secs_f64());
         match found {
             Ok(results) => {
@@ -231,11 +244,7 @@ impl Server {
             let Some(jobs) = batcher.take() else { break };
             let n = jobs.iter().map(|job| job.n).sum();
             let outputs = jobs.iter().fold(Outputs::default(), |all, job| all.or(job.outputs));
-            if batcher.is_long(n, outputs) {
-                tokio::task::block_in_place(|| batcher.run(jobs));
-            } else {
-                batcher.run(jobs);
-            }
+            batcher.run_beside_sockets(jobs, n, outputs);
         }
     }
 }

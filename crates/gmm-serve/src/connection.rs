@@ -187,6 +187,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, is_
 /// Answers a request, counts and logs it.
 async fn answer(app: Arc<App>, mut router: Router, request: Request<Incoming>) -> Response<Body> {
     let started = Instant::now();
+    let _in_progress = app.metrics.begin();
     let trace = Trace::of(request.headers().get(TRACE_PARENT).map(HeaderValue::as_bytes));
     let is_logged = app.log.has_requests();
     let about = is_logged.then(|| (request.method().clone(), request.uri().path().to_owned()));

@@ -20,14 +20,6 @@ pub(crate) const ROWS: &str = "rows";
 /// Numbers that are looked at together.
 const AT_ONCE: usize = 1024;
 
-/// Rows, `(n, d)`, and whether some of their values are missing.
-#[derive(Debug)]
-pub(crate) struct Rows {
-    pub(crate) values: Elements,
-    pub(crate) n: usize,
-    pub(crate) has_missing: bool,
-}
-
 /// Receives the outputs of an answer.
 pub(crate) trait Sink {
     /// Adds an output of this shape. `output` is its index among those of the request.
@@ -109,10 +101,18 @@ pub(crate) async fn infer(
         Served::Model(batcher) => {
             let wanted = wanted(batcher, outputs)?;
             let takes_missing = takes_missing(request.missing.as_deref())? || wanted.conditional_means;
-            let rows = rows(batcher, request.inputs, takes_missing, limits)?;
-            let n = rows.n;
-            let share = batcher.evaluate(rows.values, rows.has_missing, wanted).await?;
-            put(batcher, &share, n, outputs, sink)
+            let (values, n) = rows(batcher, request.inputs, limits)?;
+            // Densities tell whether rows were finite, so that most rows are read once only, by the engine.
+            let tells = wanted.log_densities && !takes_missing && batcher.model.density_tells_finite();
+            let later = if tells { values.in_body() } else { None };
+            let has_missing = later.is_none() && has_missing(batcher, &values, takes_missing)?;
+            let share = batcher.evaluate(values, has_missing, wanted).await;
+            let is_doubtful =
+                share.as_ref().map_or(true, |(results, range)| !are_finite(&results.log_densities[range.clone()]));
+            if let Some(values) = later.filter(|_| is_doubtful) {
+                self::has_missing(batcher, &values, false)?;
+            }
+            put(batcher, &share?, n, outputs, sink)
         }
         Served::Matrix(matrix) => {
             let asked = MatrixRequest::of(matrix, request, models, limits)?;
@@ -179,25 +179,38 @@ pub(crate) fn two_sides(shape: &[usize], d: usize) -> Option<usize> {
 }
 
 /// The rows of the input `rows`, or of one input for each column by name, where columns that are not given are missing.
-fn rows(batcher: &Batcher, mut inputs: Vec<Tensor>, takes_missing: bool, limits: &Limits) -> Result<Rows, Refusal> {
+fn rows(batcher: &Batcher, mut inputs: Vec<Tensor>, limits: &Limits) -> Result<(Elements, usize), Refusal> {
     let d = batcher.model.n_features();
     let names = batcher.model.file.feature_names.as_deref().unwrap_or_default();
-    let (values, n) = match inputs.as_mut_slice() {
+    match inputs.as_mut_slice() {
         [only] if only.name == ROWS => {
             let n = two_sides(&only.shape, d).ok_or_else(|| wrong_shape(&only.name, &only.shape, d))?;
             limits.check_rows(n)?;
-            (std::mem::take(&mut only.values), n)
+            Ok((std::mem::take(&mut only.values), n))
         }
-        [] => return Err(one_input(ROWS, 0)),
+        [] => Err(one_input(ROWS, 0)),
         all => {
             let (values, n) = by_name(all, names, limits)?;
-            (values.into(), n)
+            Ok((values.into(), n))
         }
-    };
+    }
+}
+
+/// Whether all numbers are finite, without a branch for each.
+fn are_finite(some: &[f64]) -> bool {
+    some.iter().fold(true, |all, v| all & v.is_finite())
+}
+
+/// Whether values of the rows, `(n, d)`, are missing.
+///
+/// # Errors
+/// 400 with the first value that is infinite, or missing without being allowed to.
+fn has_missing(batcher: &Batcher, values: &[f64], takes_missing: bool) -> Result<bool, Refusal> {
+    let d = batcher.model.n_features();
+    let names = batcher.model.file.feature_names.as_deref().unwrap_or_default();
     let mut has_missing = false;
-    // Of a few numbers at a time, without a branch for each: most bodies have finite numbers only.
-    let is_finite = |some: &[f64]| some.iter().fold(true, |all, v| all & v.is_finite());
-    let first = values.chunks(AT_ONCE).take_while(|some| is_finite(some)).count() * AT_ONCE;
+    // Most bodies have finite numbers only.
+    let first = values.chunks(AT_ONCE).take_while(|some| are_finite(some)).count() * AT_ONCE;
     for (i, value) in values.iter().enumerate().skip(first) {
         if !value.is_finite() {
             if !value.is_nan() || !takes_missing {
@@ -208,7 +221,7 @@ fn rows(batcher: &Batcher, mut inputs: Vec<Tensor>, takes_missing: bool, limits:
             has_missing = true;
         }
     }
-    Ok(Rows { values, n, has_missing })
+    Ok(has_missing)
 }
 
 /// An error that names the row and the column; `advice` is for a value that is missing.

@@ -23,6 +23,7 @@ pub(crate) struct Metrics {
     pub(crate) batch_rows: Histogram,
     pub(crate) evaluation_seconds: Histogram,
     pub(crate) connections: Gauge,
+    pub(crate) requests_in_progress: Gauge,
     pub(crate) refused_queue: Counter,
     pub(crate) refused_connections: Counter,
     pub(crate) reloads: Family<Labels, Counter>,
@@ -46,6 +47,7 @@ impl Metrics {
             batch_rows: Histogram::new(exponential_buckets(1.0, 2.0, 18)),
             evaluation_seconds: seconds(),
             connections: Gauge::default(),
+            requests_in_progress: Gauge::default(),
             refused_queue: Counter::default(),
             refused_connections: Counter::default(),
             reloads: Family::default(),
@@ -64,6 +66,8 @@ impl Metrics {
         registry.register("rows", "Rows evaluated", metrics.rows.clone());
         registry.register("batch_rows", "Rows of a batch", metrics.batch_rows.clone());
         registry.register("connections", "Open connections", metrics.connections.clone());
+        let text = "Requests whose head has come and that have no answer yet";
+        registry.register("requests_in_progress", text, metrics.requests_in_progress.clone());
         registry.register(
             "refused_queue",
             "Requests refused because the queue was full",
@@ -93,12 +97,27 @@ impl Metrics {
         self.request_seconds.observe(seconds);
     }
 
+    /// Counts a request as one in progress until it is dropped.
+    pub(crate) fn begin(self: &Arc<Self>) -> InProgress {
+        self.requests_in_progress.inc();
+        InProgress(self.clone())
+    }
+
     /// The text of `/metrics`.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         let written = encode(&mut text, &self.registry);
         debug_assert!(written.is_ok(), "writing to a string does not fail");
         text
+    }
+}
+
+/// A request in progress.
+pub(crate) struct InProgress(Arc<Metrics>);
+
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        self.0.requests_in_progress.dec();
     }
 }
 

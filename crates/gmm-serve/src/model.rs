@@ -82,6 +82,12 @@ impl Model {
         self.predictor.width()
     }
 
+    /// Whether the log density of a row that is not finite is not finite either. Noise has the same density everywhere within
+    /// its bounds.
+    pub(crate) const fn density_tells_finite(&self) -> bool {
+        self.file.noise.is_none()
+    }
+
     /// Approximate floating-point operations for one row.
     pub(crate) fn work_of_a_row(&self) -> usize {
         let (k, d) = (self.file.mixture.n_components(), self.n_features());
@@ -94,11 +100,18 @@ impl Model {
 
     /// Evaluates rows, `(n, d)`, which are finite, or NaN for missing values if `has_missing`.
     ///
-    /// A row's results do not depend on other rows: any batch gives the same bits.
+    /// A row's results do not depend on other rows: any batch gives the same bits. Unless `is_alone`, the calling thread works
+    /// by itself.
     ///
     /// # Errors
     /// Errors of the engine; values missing in a model with noise or a posterior.
-    pub(crate) fn evaluate(&self, rows: Elements, has_missing: bool, outputs: Outputs) -> Result<Results, Refusal> {
+    pub(crate) fn evaluate(
+        &self,
+        rows: Elements,
+        has_missing: bool,
+        outputs: Outputs,
+        is_alone: bool,
+    ) -> Result<Results, Refusal> {
         let (n, d) = (rows.len() / self.n_features(), self.n_features());
         let rows = RowArray::shared(Arc::new(rows), (n, d)).map_err(|e| Refusal::fault(e.to_string()))?;
         // They were looked at when they came.
@@ -118,7 +131,11 @@ impl Model {
             labels: outputs.labels.then_some(&mut results.labels),
             responsibilities: outputs.responsibilities.then_some(&mut results.responsibilities),
         };
-        self.predictor.evaluate(&data, out)?;
+        if is_alone {
+            self.predictor.evaluate(&data, out)?;
+        } else {
+            self.predictor.evaluate_here(&data, out)?;
+        }
         Ok(results)
     }
 }

@@ -38,6 +38,24 @@ impl<T: Dispatch> CpuScorer<T> {
 
 impl<T: Dispatch> Scorer for CpuScorer<T> {
     fn evaluate(&self, data: &Dataset, want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
+        // A call beside others computes on its own thread: they keep the cores busy, and its rows are in that core's cache.
+        let call = Call::begin(&self.calls);
+        self.evaluate_on(data, want, call.is_first)
+    }
+
+    fn evaluate_here(&self, data: &Dataset, want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
+        let _call = Call::begin(&self.calls);
+        self.evaluate_on(data, want, false)
+    }
+}
+
+impl<T: Dispatch> CpuScorer<T> {
+    fn evaluate_on(
+        &self,
+        data: &Dataset,
+        want: EvaluateOptions<'_>,
+        on_all_threads: bool,
+    ) -> Result<Evaluation, Error> {
         check_features(data.n_features(), self.terms.d)?;
         crate::Data::from(data).require_exact("an evaluation by a scorer")?;
         let spare = || self.spare.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,10 +64,7 @@ impl<T: Dispatch> Scorer for CpuScorer<T> {
         // Rows that are read once are not copied as a whole: each block is made in the cache, to the same bits. Rows of a
         // data set are always shared, so that each layout is of this kind, as the workspace is.
         let layout = Layout::new(self.machine, data, &self.shift, 0)?;
-        // A call beside others computes on its own thread: they keep the cores busy, and its rows are in that core's cache.
-        let call = Call::begin(&self.calls);
-        let found = passes.evaluate_on(&layout, &self.terms, want, call.is_first);
-        drop(call);
+        let found = passes.evaluate_on(&layout, &self.terms, want, on_all_threads);
         // A workspace of a call that panicked is not used again.
         spare().push(passes);
         found

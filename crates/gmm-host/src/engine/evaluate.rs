@@ -272,4 +272,11 @@ pub trait Scorer: Send + Sync {
     /// [`Error::Features`] if the number of columns differs; [`Error::Missing`] if values are missing, [`Error::MeasurementErrors`] if they have
     /// such errors; [`Error::Memory`].
     fn evaluate(&self, data: &Dataset, want: EvaluateOptions<'_>) -> Result<Evaluation, Error>;
+
+    /// As [`evaluate`](Self::evaluate), to the same bits, on the calling thread alone: for callers that keep the cores busy
+    /// with other work.
+    ///
+    /// # Errors
+    /// As for [`evaluate`](Self::evaluate).
+    fn evaluate_here(&self, data: &Dataset, want: EvaluateOptions<'_>) -> Result<Evaluation, Error>;
 }

@@ -40,6 +40,14 @@ impl Elements {
         }
     }
 
+    /// The same numbers, if they are in the body.
+    pub(crate) fn in_body(&self) -> Option<Self> {
+        match self {
+            Self::InBody(bytes) => Some(Self::InBody(bytes.clone())),
+            Self::Own(_) | Self::Singles(..) => None,
+        }
+    }
+
     /// The numbers as `f32`, if they came as such, and what owns them.
     pub(crate) fn into_singles(self) -> Result<Singles, Self> {
         match self {
