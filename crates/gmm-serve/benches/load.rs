@@ -1,6 +1,6 @@
 //! Requests a second and their times, beside other servers in turns: `cargo bench -p gmm-serve --bench load -- [NAME=ADDRESS ..] [--out FOLDER]`.
 //!
-//! Single rows of 13 columns over 64 connections and batches of 10,000 rows over 2, for a mixture of 8 components with full
+//! Single rows of 13 columns over 64 connections and batches of 10,000 rows over 4, for a mixture of 8 components with full
 //! covariances. The server of this project runs in this process; clients and servers share the machine's cores. Answers are
 //! compared with the engine's before anything is timed; those of other servers, such as the ones of `benches/serve.sh`, are not,
 //! since they have other parameters. With `--out` the lines are also a record.
