@@ -83,6 +83,41 @@ fn binary_tensors_have_the_bits_of_json() {
 }
 
 #[test]
+fn rows_in_binary_form_that_are_not_finite_are_named() {
+    let server = serve();
+    let send = |rows: &[[f64; 2]], outputs: Value| {
+        let bytes: Vec<u8> = rows.iter().flatten().flat_map(|v| v.to_le_bytes()).collect();
+        let input = json!({
+            "name": "rows", "shape": [rows.len(), 2], "datatype": "FP64", "parameters": {"binary_data_size": bytes.len()},
+        });
+        let mut head = json!({"inputs": [input], "outputs": outputs}).to_string();
+        // The numbers are used where they are only at an address that they may have.
+        head.push_str(&" ".repeat(7 - (head.len() + 7) % 8));
+        let length = head.len().to_string();
+        let body = [head.as_bytes(), &bytes].concat();
+        server.connect().send("POST", INFER, &[("inference-header-content-length", &length)], &body)
+    };
+    for outputs in [json!([{"name": "log_density"}]), json!([{"name": "label"}]), json!([])] {
+        for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            // Few rows, and as many as come in several pieces and are a batch of their own.
+            for n in [3, 20_000] {
+                let mut rows = ROWS.repeat(n / 4 + 1);
+                rows[n - 1][1] = bad;
+                let answer = send(&rows, outputs.clone());
+                let named = format!("row {}, column 1 ('b') is", n - 1);
+                assert_eq!(answer.status, 400, "{bad} {n} {outputs}: {}", answer.text());
+                assert!(answer.text().contains(&named), "{}", answer.text());
+            }
+        }
+    }
+    // So far away that the density is 0.
+    let mut far = ROWS.to_vec();
+    far[2][0] = 1e200;
+    let answer = send(&far, json!([{"name": "log_density"}]));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+#[test]
 fn single_precision_and_integers_are_converted_exactly() {
     let server = serve();
     let rounded = ROWS.map(|row| row.map(|v| f64::from(v as f32)));
