@@ -145,7 +145,7 @@ unsafe fn sixteen_rows<T: Real>(a: &Largest<T>, sixteen: u64) {
     });
     let (mut at_low, mut at_high) = (u32::MAX, 0);
     // What stays is rarely below a 65,536th of the largest.
-    let mut between = [16, 8, 4].map(|exponents| high.saturating_sub(exponents << f64::MANTISSA_DIGITS - 1));
+    let mut between = [16, 8, 4].map(|exponents| high.saturating_sub(exponents << (f64::MANTISSA_DIGITS - 1)));
     while warp::any(high - low > 1 && at_low != a.count) {
         let mut counts = [0; 3];
         // SAFETY: as the caller's.
