@@ -107,9 +107,8 @@ pub(crate) async fn infer(
             let later = if tells { values.in_body() } else { None };
             let has_missing = later.is_none() && has_missing(batcher, &values, takes_missing)?;
             let share = batcher.evaluate(values, has_missing, wanted).await;
-            let is_doubtful =
-                share.as_ref().map_or(true, |(results, range)| !are_finite(&results.log_densities[range.clone()]));
-            if let Some(values) = later.filter(|_| is_doubtful) {
+            let tell = |(results, range): &Share| are_finite(&results.log_densities[range.clone()]);
+            if let Some(values) = later.filter(|_| !share.as_ref().is_ok_and(tell)) {
                 self::has_missing(batcher, &values, false)?;
             }
             put(batcher, &share?, n, outputs, sink)
