@@ -40,9 +40,7 @@ pub(crate) fn run(args: &AddArgs, console: &Console) -> anyhow::Result<()> {
     if inputs.iter().filter(|path| is_stdio(path)).count() > 1 {
         return Err(Failure::Usage("standard input can be read only once".to_owned()).into());
     }
-    if args.json && is_stdio(&args.output) {
-        return Err(Failure::Usage("--json and -o - cannot both write to standard output".to_owned()).into());
-    }
+    output::check_json_apart(args.json, &args.output)?;
     let mut sum: Option<Statistics> = None;
     for path in inputs {
         let found = gmm_data::read_statistics(path)?;

@@ -84,9 +84,7 @@ fn check(args: &MaximiseArgs) -> anyhow::Result<()> {
     output::check_model_path(&args.output)?;
     output::check_apart(&args.output, &[&args.statistics])?;
     let usage = |why: String| Err(Failure::Usage(why).into());
-    if args.json && is_stdio(&args.output) {
-        return usage("--json and -o - cannot both write to standard output".to_owned());
-    }
+    output::check_json_apart(args.json, &args.output)?;
     if is_stdio(&args.from) && is_stdio(&args.statistics) {
         return usage("model and statistics cannot both come from standard input".to_owned());
     }

@@ -164,9 +164,7 @@ fn check(args: &MergeArgs) -> anyhow::Result<()> {
         output::check_model_path(path)?;
         let inputs: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
         output::check_apart(path, &inputs)?;
-        if args.json && is_stdio(path) {
-            return Err(Failure::Usage("--json and -o - cannot both write to standard output".to_owned()).into());
-        }
+        output::check_json_apart(args.json, path)?;
     }
     Ok(())
 }

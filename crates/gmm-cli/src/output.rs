@@ -213,6 +213,17 @@ pub(crate) fn check_table_path(path: &Path) -> Result<(), FileError> {
     Ok(())
 }
 
+/// Checks that `--json` and the output do not both go to standard output.
+///
+/// # Errors
+/// [`Failure::Usage`] if they do.
+pub(crate) fn check_json_apart(json: bool, output: &Path) -> Result<(), Failure> {
+    if json && is_stdio(output) {
+        return Err(Failure::Usage("--json and -o - cannot both write to standard output".to_owned()));
+    }
+    Ok(())
+}
+
 /// Checks, before any work is done, that the output is not one of the inputs, also through another spelling or a link:
 /// writing it would destroy the input.
 ///

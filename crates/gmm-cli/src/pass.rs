@@ -8,7 +8,6 @@ use gmm_model::{Precision, RowStorage, Statistics};
 use serde_json::json;
 
 use crate::args::EngineArgs;
-use crate::exit::Failure;
 use crate::output::{self, Console, is_stdio};
 use crate::table_args::InputArgs;
 use crate::{fit, input, render};
@@ -68,9 +67,7 @@ pub(crate) fn run(args: &PassArgs, console: &Console) -> anyhow::Result<()> {
 fn check_output(args: &PassArgs) -> anyhow::Result<()> {
     output::check_folder(&args.output)?;
     output::check_apart(&args.output, &input::with_model(&args.input.source().files()?, &args.model))?;
-    if args.json && is_stdio(&args.output) {
-        return Err(Failure::Usage("--json and -o - cannot both write to standard output".to_owned()).into());
-    }
+    output::check_json_apart(args.json, &args.output)?;
     Ok(())
 }
 

@@ -108,9 +108,7 @@ pub(crate) fn run(args: &SelectArgs, console: &Console) -> anyhow::Result<()> {
     if let Some(path) = &args.output {
         output::check_model_path(path)?;
         output::check_apart(path, &inputs)?;
-        if args.json && is_stdio(path) {
-            return Err(Failure::Usage("--json and -o - cannot both write to standard output".to_owned()).into());
-        }
+        output::check_json_apart(args.json, path)?;
     }
     if let Some(path) = &args.plot {
         plot::check_option(path, &inputs)?;

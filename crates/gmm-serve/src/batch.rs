@@ -65,14 +65,16 @@ pub(crate) struct Batcher {
     options: BatchOptions,
     metrics: Arc<Metrics>,
     queue: Mutex<Queue>,
-    /// A permit for each batch of one request that may be evaluated at a time.
+    n_cores: usize,
+    /// A permit for each batch of one request that may be evaluated at a time, as many as there are cores.
     cores: Arc<Semaphore>,
 }
 
 impl Batcher {
     pub(crate) fn new(model: Model, options: BatchOptions, metrics: Arc<Metrics>) -> Arc<Self> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Arc::new(Self { model, options, metrics, queue: Mutex::default(), cores: Arc::new(Semaphore::new(cores)) })
+        let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = Arc::new(Semaphore::new(n_cores));
+        Arc::new(Self { model, options, metrics, queue: Mutex::default(), n_cores, cores })
     }
 
     /// The results of the rows, `(n, d)`, which are finite, or NaN where `has_missing`.
@@ -204,9 +206,11 @@ impl Batcher {
         // The jobs of a batch are alike in this.
         let has_missing = jobs.iter().any(|job| job.has_missing);
         let started = Instant::now();
-        // The bodies of others are read, or their rows evaluated, on the other cores.
-        let is_alone = self.metrics.requests_in_progress.get() <= jobs.len() as i64;
-        let found = self.model.evaluate(rows, has_missing, outputs, is_alone);
+        // As many others as there are cores keep them busy, by reading bodies or with batches of their own. A long batch does
+        // not trust in that: they may be clients that wait.
+        let are_busy = self.metrics.requests_in_progress.get() >= self.n_cores as i64;
+        let on_all_threads = !are_busy || self.takes(LONG, n, outputs);
+        let found = self.model.evaluate(rows, has_missing, outputs, on_all_threads);
         self.metrics.evaluation_seconds.observe(started.elapsed().as_secs_f64());
         match found {
             Ok(results) => {

@@ -100,8 +100,8 @@ impl Model {
 
     /// Evaluates rows, `(n, d)`, which are finite, or NaN for missing values if `has_missing`.
     ///
-    /// A row's results do not depend on other rows: any batch gives the same bits. Unless `is_alone`, the calling thread works
-    /// by itself.
+    /// A row's results do not depend on other rows: any batch gives the same bits. Unless `on_all_threads`, the calling
+    /// thread works by itself.
     ///
     /// # Errors
     /// Errors of the engine; values missing in a model with noise or a posterior.
@@ -110,11 +110,11 @@ impl Model {
         rows: Elements,
         has_missing: bool,
         outputs: Outputs,
-        is_alone: bool,
+        on_all_threads: bool,
     ) -> Result<Results, Refusal> {
         let (n, d) = (rows.len() / self.n_features(), self.n_features());
         let rows = RowArray::shared(Arc::new(rows), (n, d)).map_err(|e| Refusal::fault(e.to_string()))?;
-        // They were looked at when they came.
+        // They were looked at when they came, or will be if a density says so.
         let data = if has_missing { Dataset::with_holes(rows) } else { Dataset::unread(rows) }?;
         let mut results = Results::default();
         if outputs.conditional_means {
@@ -131,7 +131,7 @@ impl Model {
             labels: outputs.labels.then_some(&mut results.labels),
             responsibilities: outputs.responsibilities.then_some(&mut results.responsibilities),
         };
-        if is_alone {
+        if on_all_threads {
             self.predictor.evaluate(&data, out)?;
         } else {
             self.predictor.evaluate_here(&data, out)?;

@@ -232,9 +232,7 @@ impl Output {
     /// # Errors
     /// Errors if the file cannot be written or is an input.
     fn new(path: &Path, args: &FitArgs) -> anyhow::Result<Self> {
-        if is_stdio(path) && args.json {
-            return Err(Failure::Usage("--json and -o - cannot both write to standard output".to_owned()).into());
-        }
+        output::check_json_apart(args.json, path)?;
         if !is_stdio(path) && !output::is_model_path(path) {
             return Ok(Self::Folder(path.to_owned()));
         }

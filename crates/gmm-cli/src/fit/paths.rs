@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::FitArgs;
 use crate::checkpoint::Saved;
-use crate::exit::Failure;
-use crate::output::{self, Console, is_stdio};
+use crate::output::{self, Console};
 use crate::plot;
 
 /// Checks the output paths. `-o` and `--checkpoint` may be the same file as `--init`: continuing a fit replaces it.
@@ -15,9 +14,7 @@ pub(super) fn check_paths(args: &FitArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.output {
         output::check_model_path(path)?;
         output::check_apart(path, &inputs)?;
-        if args.json && is_stdio(path) {
-            return Err(Failure::Usage("--json and -o - cannot both write to standard output".to_owned()).into());
-        }
+        output::check_json_apart(args.json, path)?;
     }
     if let Some(path) = &args.plot {
         plot::check_option(path, &inputs)?;

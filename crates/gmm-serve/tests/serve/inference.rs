@@ -110,6 +110,8 @@ fn rows_in_binary_form_that_are_not_finite_are_named() {
             }
         }
     }
+    // Without a density that could tell.
+    assert_eq!(send(&ROWS, json!([{"name": "label"}])).status, 200);
     // So far away that the density is 0.
     let mut far = ROWS.to_vec();
     far[2][0] = 1e200;

@@ -173,8 +173,8 @@ impl Unpacked<'_> {
 
     /// The moments of a diagonal kind; false if one of them lost too much precision.
     ///
-    /// The sums of a thousand parts come from memory that a device has just written, and waiting for a cache line at a time
-    /// took ten times as long as the arithmetic: the tiles of eight components are copied at once, in order.
+    /// The sums of a thousand parts come from memory that a device has just written. Reading them from place to place took most
+    /// of the time of the whole pass: the tiles of eight components are copied at once, in order.
     fn diagonal(&self, out: &mut Statistics) -> bool {
         let (k, d) = self.mixture.means().dim();
         let layout = self.plan.layout;
