@@ -47,6 +47,9 @@ fn shared_bytes<T: Real>(_: &Largest<T>) -> u64 {
 /// Rows of a warp; the other lanes share them.
 const ROWS: u32 = GROUP / (THREADS / WARP);
 
+/// Groups that a lane reads at a time.
+const STEP: u32 = 8;
+
 /// A lane's part of a row.
 #[derive(Clone, Copy)]
 struct Part<T> {
@@ -59,7 +62,7 @@ struct Part<T> {
 }
 
 impl<T: Real> Part<T> {
-    /// Calls `f(at, factor)` for the lane's component of each group: `at` is the place of the exponential.
+    /// Calls `f(at, r)` for the lane's component of each group: its responsibility, and the place of the exponential.
     #[inline(always)]
     unsafe fn for_each(self, mut f: impl FnMut(u64, f64)) {
         let (mut piece, mut group) = (0, 0);
@@ -68,18 +71,24 @@ impl<T: Real> Part<T> {
             let factor = unsafe { device::load(self.factors.cast_const(), (piece * TILE_ROWS) as u64) };
             let end = group + self.at_once;
             while group < end {
-                f((128 * group) as u64, factor);
-                group += 1;
+                // All of a step are on their way at the same time.
+                let mut values = [0.0; STEP as usize];
+                each(STEP as usize, |i| {
+                    if group + (i as u32) < end {
+                        let at = (128 * (group + i as u32)) as u64;
+                        // SAFETY: the exponentials of the row, for each component of the groups.
+                        values[i] = unsafe { device::load(self.exponentials.cast_const(), at) }.to_f64();
+                    }
+                });
+                each(STEP as usize, |i| {
+                    if group + (i as u32) < end {
+                        f((128 * (group + i as u32)) as u64, values[i] * factor);
+                    }
+                });
+                group += STEP;
             }
             piece += 1;
         }
-    }
-
-    /// Calls `f` with the lane's responsibilities.
-    #[inline(always)]
-    unsafe fn responsibilities(self, mut f: impl FnMut(f64)) {
-        // SAFETY: the exponentials of the row, for each component of the groups.
-        unsafe { self.for_each(|at, factor| f(device::load(self.exponentials.cast_const(), at).to_f64() * factor)) };
     }
 }
 
@@ -131,7 +140,7 @@ unsafe fn sixteen_rows<T: Real>(a: &Largest<T>, sixteen: u64) {
     let (mut low, mut high) = (0, 0);
     // SAFETY: as the caller's.
     unsafe {
-        part.responsibilities(|r| {
+        part.for_each(|_, r| {
             if r.to_bits() >= high {
                 high = r.to_bits() + 1;
             }
@@ -150,18 +159,19 @@ unsafe fn sixteen_rows<T: Real>(a: &Largest<T>, sixteen: u64) {
         let mut counts = [0; 3];
         // SAFETY: as the caller's.
         unsafe {
-            part.responsibilities(|r| each(3, |i| counts[i] += u32::from(r.to_bits() >= between[i])));
+            part.for_each(|_, r| each(3, |i| counts[i] += u32::from(r.to_bits() >= between[i])));
         }
         each(3, |i| {
             let count = of_row(counts[i]);
-            if count < a.count {
-                // The least of these has the largest count.
-                if between[i] < high {
-                    (high, at_high) = (between[i], count);
-                }
-            } else if between[i] > low && at_low != a.count {
-                (low, at_low) = (between[i], count);
-            }
+            // Each is chosen by itself: a choice between the pairs would be one of addresses, and memory.
+            let few = count < a.count;
+            // The least of these has the largest count.
+            let lowers = few && between[i] < high;
+            high = if lowers { between[i] } else { high };
+            at_high = if lowers { count } else { at_high };
+            let raises = !few && between[i] > low && at_low != a.count;
+            low = if raises { between[i] } else { low };
+            at_low = if raises { count } else { at_low };
         });
         let quarter = if high - low < 4 { 1 } else { (high - low) / 4 };
         between = [low + quarter, low + 2 * quarter, low + 3 * quarter];
@@ -179,8 +189,7 @@ unsafe fn sixteen_rows<T: Real>(a: &Largest<T>, sixteen: u64) {
     let before = lanes & ((1 << warp::lane_id()) - 1);
     // SAFETY: as the caller's; each lane writes the exponentials of its own components.
     unsafe {
-        part.for_each(|at, factor| {
-            let r = device::load(part.exponentials.cast_const(), at).to_f64() * factor;
+        part.for_each(|at, r| {
             let equal = r.to_bits() == low;
             // Lanes are in the order of the components.
             let all = warp::ballot(equal);
