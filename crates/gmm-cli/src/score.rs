@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use gmm_data::{Column, ModelFile};
 use gmm_host::adapt::{RatioOptions, Speakers, Trial, Utterances, log_likelihood_ratios};
-use gmm_host::{CpuEngine, Evaluation, noise, predictive_log_densities};
+use gmm_host::{Engine, Evaluation, Work, noise, predictive_log_densities};
 use gmm_model::Dataset;
 use ndarray::Array1;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ use crate::missing::{Missing, MissingArgs};
 use crate::output::{self, Console, is_stdio};
 use crate::table_args::InputArgs;
 use crate::utterances::{self, ByValue};
-use crate::{input, render};
+use crate::{input, opening, render};
 
 const EXAMPLES: &str = "\
 Prints the log-likelihood, in total and per row; with --per-row, writes one column `log_density`.
@@ -54,8 +54,7 @@ pub(crate) struct ScoreArgs {
     /// --background, a column of numbers: a ratio for the rows of each value in place of each file
     #[arg(long, value_name = "COLUMN")]
     by: Option<String>,
-    /// Components of each row in the ratio: those of largest density under the background; all if a model has noise. Computed
-    /// on the CPU
+    /// Components of each row in the ratio: those of largest density under the background; all if a model has noise
     #[arg(
         long,
         value_name = "C",
@@ -186,12 +185,15 @@ fn ratios(args: &ScoreArgs, background: &Path, console: &Console) -> anyhow::Res
     let precision = args.engine.precision().unwrap_or(data.rows().precision());
     let utterances = Utterances { precision, ..Utterances::new(&data, &parts) };
     let trials: Vec<Trial> = (0..parts.len()).map(|utterance| Trial { speaker: 0, utterance }).collect();
-    let (engine, options) = (CpuEngine::new(args.engine.threads)?, RatioOptions { top: args.top });
+    let (mixture, shape) = (&background.mixture, data.rows().dim());
+    let work = Work::passes(shape, precision, mixture.covariance_type(), mixture.n_components(), 1.0);
+    let opened = opening::open(&args.engine, source.memory(), &work, console)?;
+    let (engine, options) = (opened.engine.as_ref(), RatioOptions { top: args.top });
     let speaker = Speakers::Mixtures(std::slice::from_ref(&model.mixture));
     let found = if background.noise.is_some() || model.noise.is_some() {
-        ratios_beside_noise(&engine, (&background, &model), &utterances)?
+        ratios_beside_noise(engine, (&background, &model), &utterances)?
     } else {
-        log_likelihood_ratios(&engine, &background.mixture, &speaker, &utterances, &trials, &options)?
+        log_likelihood_ratios(engine, &background.mixture, &speaker, &utterances, &trials, &options)?
     };
     if args.json {
         let of = |(i, (v, rows)): (usize, (&f64, &Range<usize>))| match values.get(i) {
@@ -214,7 +216,7 @@ fn ratios(args: &ScoreArgs, background: &Path, console: &Console) -> anyhow::Res
 
 /// The ratio of each utterance, with all components and the noise of both models.
 fn ratios_beside_noise(
-    engine: &CpuEngine,
+    engine: &dyn Engine,
     (background, model): (&ModelFile, &ModelFile),
     utterances: &Utterances<'_>,
 ) -> anyhow::Result<Vec<f64>> {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use gmm_model::{CovarianceType, Dataset, Mixture, Noise, Precision, PrecisionMixture, RowStorage, Statistics};
 use ndarray::{Array2, ArrayView2, ArrayView3};
 
+use crate::adapt::Ratios;
 use crate::data::DeviceRows;
 use crate::em::{EmOptions, EmRun};
 use crate::engine::{ComponentColumns, DeviceInput, Evaluate, Passes, RowsAndReach, Seeding};
@@ -112,6 +113,11 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Engine for Wrapped<'_, F> {
             *statistics = hooks.passed(statistics.clone())?;
             each(part, statistics)
         })
+    }
+
+    fn ratios(&self, data: &Dataset, storage: &RowStorage, asked: &Ratios<'_>) -> Result<Option<Vec<f64>>, Error> {
+        (self.hooks)().before()?;
+        self.engine.ratios(data, storage, asked)
     }
 
     fn fit_small(&self, data: &Dataset, jobs: &[Job<'_>]) -> Result<Option<Vec<Option<SmallFit>>>, Error> {

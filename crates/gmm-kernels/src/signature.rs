@@ -99,6 +99,7 @@ fn large<T: Real>(all: &mut Vec<Signature>) {
     }
     all.push(tensor(one(em::chunked::double_precision::norms::norms::<T>())));
     all.push(tensor(one(em::chunked::double_precision::largest::largest::<T>())));
+    all.push(tensor(one(em::chunked::double_precision::trials::trials::<T>())));
 }
 
 fn halves(all: &mut Vec<Signature>) {

@@ -6,7 +6,7 @@ use gmm_host::adapt::{
     RatioOptions, Speakers, Trial, Utterances, adapt_many, adapt_many_top, adapted_means_of_many, adapted_means_top,
     log_likelihood_ratios, utterance_statistics,
 };
-use gmm_host::{CpuEngine, Data, Error, Work};
+use gmm_host::{Data, Error, Work};
 use gmm_model::adapt::{AdaptOptions, AdaptRule, Supervector, linear_scores, supervector};
 use gmm_model::{Dataset, Mixture, Precision};
 use ndarray::{Array1, Array2, Array3, Axis};
@@ -165,9 +165,7 @@ pub(crate) fn ratios<'py>(
     let means = speakers.0.map(|means| means.as_array().to_owned());
     let models: Vec<Mixture> =
         speakers.1.iter().map(Given::mixture).collect::<Result<_, _>>().map_err(|e| raise(py, e))?;
-    let place = Execution { device: gmm_host::Device::Cpu, ..place };
-    let threads = place.threads;
-    let found = on_utterances(py, Rows::new(rows, None)?, mixture, place, move |_, mixture, data, precision| {
+    let found = on_utterances(py, Rows::new(rows, None)?, mixture, place, move |engine, mixture, data, precision| {
         let all = ranges(&ends);
         let utterances = Utterances { precision, ..Utterances::new(data, &all) };
         let speakers = match &means {
@@ -176,7 +174,7 @@ pub(crate) fn ratios<'py>(
         };
         let trials: Vec<Trial> = trials.iter().map(|&(speaker, utterance)| Trial { speaker, utterance }).collect();
         let options = RatioOptions { top };
-        log_likelihood_ratios(&CpuEngine::new(threads)?, mixture, &speakers, &utterances, &trials, &options)
+        log_likelihood_ratios(engine, mixture, &speakers, &utterances, &trials, &options)
     })?;
     Ok(Array1::from_vec(found).into_pyarray(py))
 }

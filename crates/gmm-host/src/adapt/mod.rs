@@ -17,7 +17,7 @@ use crate::{Error, shift};
 pub use many::{
     adapt_many, adapt_many_top, adapted_means_of_many, adapted_means_top, top_statistics, utterance_statistics,
 };
-pub use ratios::{RatioOptions, Speakers, Trial, log_likelihood_ratios};
+pub use ratios::{RatioOptions, Ratios, Speakers, Trial, log_likelihood_ratios};
 
 /// Rows of many utterances in one data set.
 #[derive(Clone, Copy)]

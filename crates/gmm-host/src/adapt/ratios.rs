@@ -1,11 +1,12 @@
 //! Log-likelihood ratios of speakers and background, with the components of largest density.
 
-use gmm_model::{Mixture, ModelError, Precision};
+use std::ops::Range;
+
+use gmm_model::{Mixture, ModelError, Precision, RowStorage};
 use ndarray::ArrayView3;
 
 use super::{Utterances, many};
-use crate::cpu::{self, TopPass};
-use crate::{CpuEngine, Error, shift};
+use crate::{CpuEngine, Engine, Error, cpu, shift};
 
 /// Models of speakers: each has a component for every component of the background, in the same order.
 #[derive(Clone, Copy)]
@@ -28,6 +29,13 @@ impl Speakers<'_> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    fn borrowed(&self) -> Speakers<'_> {
+        match self {
+            Self::Means(means) => Speakers::Means(means.view()),
+            Self::Mixtures(all) => Speakers::Mixtures(all),
+        }
     }
 
     fn check(&self, background: &Mixture) -> Result<(), Error> {
@@ -83,13 +91,30 @@ impl Default for RatioOptions {
     }
 }
 
+/// What [`Engine::ratios`] is asked for, checked.
+#[derive(Clone, Copy)]
+pub struct Ratios<'a> {
+    /// The mixture that selects components.
+    pub background: &'a Mixture,
+    /// Of the background's shape.
+    pub speakers: Speakers<'a>,
+    /// The rows of each utterance.
+    pub utterances: &'a [Range<usize>],
+    /// Of speakers and utterances that exist.
+    pub trials: &'a [Trial],
+    /// From 1 to `k`.
+    pub top: usize,
+}
+
 /// The mean over an utterance's rows of `ln p(x | speaker) − ln p(x | background)`, of each trial, `(trials.len(),)`.
 ///
 /// Both densities are sums over the `top` components of the row that have the largest densities under the background,
 /// since an adapted component stays near its origin (Reynolds, Quatieri and Dunn 2000, section 3.4). They are selected
 /// once per utterance, whatever the number of speakers. Rows of weight `w` count `w` times.
 ///
-/// It runs on the CPU engine. The bits do not depend on its threads.
+/// The CPU engine computes densities in the precision of the utterances, unless means need `f64`; a GPU in `f64`. The bits do
+/// not depend on threads, nor on a GPU on its other trials unless these are of the same utterance; there they agree within rounding.
+/// A GPU without room for the rows and all speakers, or with slow `f64`, leaves them to the CPU.
 ///
 /// # Errors
 /// [`Error::Features`] and [`Error::Model`] if shapes differ; [`Error::Option`] if `top` is 0, an utterance has no rows, a
@@ -98,7 +123,7 @@ impl Default for RatioOptions {
 ///
 /// Cost: `k` densities per row of each utterance, and `top` per row of each trial.
 pub fn log_likelihood_ratios(
-    engine: &CpuEngine,
+    engine: &dyn Engine,
     background: &Mixture,
     speakers: &Speakers<'_>,
     utterances: &Utterances<'_>,
@@ -116,12 +141,14 @@ pub fn log_likelihood_ratios(
     }
     let at = shift::of_mixture(background);
     let wide = shift::is_felt(background, &at, utterances.precision) || speakers.is_felt(background, &at);
-    let count = options.top.min(background.n_components());
-    let pass = TopPass { engine, data: utterances.data, utterances: utterances.rows, background, shift: at, count };
-    let ratios = match utterances.precision {
-        Precision::F32 if !wide => pass.ratios::<f32>(speakers, trials),
-        _ => pass.ratios::<f64>(speakers, trials),
-    }?;
+    let precision = if wide { Precision::F64 } else { engine.precision(utterances.precision) };
+    let storage = RowStorage { precision, shift: at };
+    let top = options.top.min(background.n_components());
+    let asked = Ratios { background, speakers: speakers.borrowed(), utterances: utterances.rows, trials, top };
+    let ratios = match engine.ratios(utterances.data, &storage, &asked)? {
+        Some(ratios) => ratios,
+        None => CpuEngine::new(0)?.trial_ratios(utterances.data, &storage, &asked)?,
+    };
     match ratios.iter().position(|v| v.is_nan()) {
         Some(at) => {
             let value = format!("number {}", trials[at].utterance);

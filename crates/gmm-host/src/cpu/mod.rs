@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, RowStorage, Statistics};
 
+use crate::adapt::Ratios;
 use crate::censoring::LimitedPasses;
 use crate::deconvolution::{CpuPasses, MeasuredRows};
 use crate::engine::{Scorer, check_features};
@@ -141,6 +142,23 @@ impl CpuEngine {
     }
 }
 
+impl CpuEngine {
+    /// As [`Engine::ratios`].
+    pub(crate) fn trial_ratios(
+        &self,
+        data: &Dataset,
+        storage: &RowStorage,
+        asked: &Ratios<'_>,
+    ) -> Result<Vec<f64>, Error> {
+        let Ratios { background, utterances, top: count, .. } = *asked;
+        let pass = TopPass { engine: self, data, utterances, background, shift: storage.shift.clone(), count };
+        match storage.precision {
+            Precision::F32 => pass.ratios::<f32>(&asked.speakers, asked.trials),
+            Precision::F64 => pass.ratios::<f64>(&asked.speakers, asked.trials),
+        }
+    }
+}
+
 impl Engine for CpuEngine {
     fn name(&self) -> String {
         "cpu".to_owned()
@@ -165,6 +183,10 @@ impl Engine for CpuEngine {
             Precision::F64 => pass.statistics::<f64>(each)?,
         }
         Ok(true)
+    }
+
+    fn ratios(&self, data: &Dataset, storage: &RowStorage, asked: &Ratios<'_>) -> Result<Option<Vec<f64>>, Error> {
+        self.trial_ratios(data, storage, asked).map(Some)
     }
 
     fn description(&self) -> String {

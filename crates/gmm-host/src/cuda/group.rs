@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, Statistics};
+use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, RowStorage, Statistics};
 use ndarray::ArrayView2;
 
 use super::deconvolution::{self, GroupPasses};
@@ -14,6 +14,7 @@ use super::number::Number;
 use super::products::CudaMultiplier;
 use super::resident::CudaResident;
 use super::rows::threads::on_threads;
+use crate::adapt::Ratios;
 use crate::cpu::few;
 use crate::cuda::rows::reach::LoadOptions;
 use crate::deconvolution::MeasuredRows;
@@ -147,6 +148,11 @@ impl Engine for CudaGroup {
     /// That of the first device.
     fn multiplier(&self) -> Result<Multiplier, Error> {
         Ok(Multiplier(Kind::Cuda(CudaMultiplier::new(self.gpus[0].clone()))))
+    }
+
+    /// On the first device.
+    fn ratios(&self, data: &Dataset, storage: &RowStorage, asked: &Ratios<'_>) -> Result<Option<Vec<f64>>, Error> {
+        CudaEngine::on(self.gpus[0].clone()).ratios(data, storage, asked)
     }
 
     /// One thread per device, for rows so few that a share of them does not fill a device.

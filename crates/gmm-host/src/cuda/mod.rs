@@ -46,6 +46,7 @@ use std::sync::Arc;
 
 use gmm_model::{CovarianceType, Dataset, Mixture, Precision, PrecisionMixture, RowStorage, Statistics};
 
+use crate::adapt::Ratios;
 use crate::cpu::few;
 use crate::cuda::rows::original::TOGETHER;
 use crate::cuda::rows::reach::{LoadOptions, Reach};
@@ -292,6 +293,13 @@ impl Engine for CudaEngine {
         match storage.precision {
             Precision::F32 => parts::pass::<f32>(&self.gpu, data, storage, mixture, (parts, top), each),
             Precision::F64 => parts::pass::<f64>(&self.gpu, data, storage, mixture, (parts, top), each),
+        }
+    }
+
+    fn ratios(&self, data: &Dataset, storage: &RowStorage, asked: &Ratios<'_>) -> Result<Option<Vec<f64>>, Error> {
+        match storage.precision {
+            Precision::F32 => parts::ratios::<f32>(&self.gpu, data, storage, asked),
+            Precision::F64 => parts::ratios::<f64>(&self.gpu, data, storage, asked),
         }
     }
 

@@ -18,6 +18,7 @@ use std::ops::Range;
 
 use gmm_model::{Dataset, Mixture, Precision, PrecisionMixture, RowStorage, Statistics};
 
+use crate::adapt::Ratios;
 use crate::data::DeviceRows;
 use crate::many::{Job, SmallFit};
 use crate::products::Multiplier;
@@ -128,6 +129,17 @@ pub trait Engine: Send + Sync {
     ) -> Result<bool, Error> {
         let _ = (data, storage, mixture, parts, top, each);
         Ok(false)
+    }
+
+    /// The mean of each trial's log-likelihood ratio over the rows of its utterance, as
+    /// [`log_likelihood_ratios`](crate::adapt::log_likelihood_ratios) documents it; NaN where both densities are 0. `Ok(None)`
+    /// if the engine has no way of its own, or no room; as in this default: the CPU then computes them.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    fn ratios(&self, data: &Dataset, storage: &RowStorage, asked: &Ratios<'_>) -> Result<Option<Vec<f64>>, Error> {
+        let _ = (data, storage, asked);
+        Ok(None)
     }
 
     /// Runs many small fits in a way of the engine's own, from the start to the last iteration, such as one block of

@@ -1,6 +1,6 @@
 //! Responsibilities among the largest components, against a sort of each row.
 
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 
 use gmm_kernels::Real;
 use gmm_kernels::device::Buffer;
@@ -42,6 +42,8 @@ fn check<T: Real>(n: usize, k: usize, count: usize, weighted: bool, equal: bool)
     let of_all = (exponentials.clone(), factors.clone());
     let (mut e, mut f, mut l) = (Buffer::new(&exponentials), Buffer::new(&factors), Buffer::new(&before));
     let row_weights = Buffer::new(&weights);
+    // No more are listed than there are.
+    let mut listed = Buffer::new(&vec![u32::MAX; if count <= k { n.next_multiple_of(128) * count } else { 0 }]);
     let arguments = Largest::<T> {
         n: n as u64,
         groups: of.place.groups,
@@ -51,6 +53,7 @@ fn check<T: Real>(n: usize, k: usize, count: usize, weighted: bool, equal: bool)
         exponentials: e.pointer_mut(),
         factors: f.pointer_mut(),
         likelihoods: l.pointer_mut(),
+        components: if count <= k { listed.pointer_mut() } else { null_mut() },
     };
     // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { largest::<T>().emulate((2, 1), arguments) };
@@ -70,6 +73,12 @@ fn check<T: Real>(n: usize, k: usize, count: usize, weighted: bool, equal: bool)
             let got = got_e[at].to_f64() * got_f[factor];
             let want = if rank < count && weight(row) > 0.0 { r(c) * weight(row) / kept } else { 0.0 };
             assert!((got - want).abs() <= 1e-14 * weight(row), "{what}: row {row}, component {c}: {got}, not {want}");
+        }
+        if count <= k {
+            let mut kept = order[..count].to_vec();
+            kept.sort_unstable();
+            let got: Vec<usize> = listed.to_vec()[row * count..][..count].iter().map(|&c| c as usize).collect();
+            assert_eq!(got, kept, "{what}: row {row}");
         }
         if weight(row) > 0.0 {
             want_l[row / 16] += weight(row) * (kept / weight(row)).ln();

@@ -18,4 +18,5 @@ mod pass;
 mod products;
 mod scores;
 mod slices;
+mod trials;
 mod words;

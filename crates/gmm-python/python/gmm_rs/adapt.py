@@ -249,14 +249,14 @@ def log_likelihood_ratio(
     trials=None,
     groups=None,
     covariance_type="diag",
+    device="auto",
     precision=None,
     n_jobs=None,
 ):
     """Compute mean log-likelihood ratios of speakers and background, with the largest components of each row.
 
     The ratio of an utterance is the mean over its rows of ``ln p(x | speaker) - ln p(x | background)``. Both densities
-    are those of the `top` components of the row that have the largest densities under the background. It is computed on
-    the CPU.
+    are those of the `top` components of the row that have the largest densities under the background.
 
     Parameters
     ----------
@@ -281,6 +281,9 @@ def log_likelihood_ratio(
     covariance_type : {'full', 'tied', 'diag', 'spherical'}, default='diag'
         Covariance type of tuples; ignored for estimators.
 
+    device : str, default='auto'
+        As for :class:`~gmm_rs.mixture.GaussianMixture`.
+
     precision : {'f32', 'f64'}, default=None
         Precision in which rows are stored. None means that of the data.
 
@@ -300,7 +303,7 @@ def log_likelihood_ratio(
     1.5
     """
     given, top = _given(background, covariance_type), index(top, "top", 1)
-    where = place(SimpleNamespace(device="cpu", precision=precision, n_jobs=n_jobs))
+    where = place(SimpleNamespace(device=device, precision=precision, n_jobs=n_jobs))
     is_model = isinstance(model, tuple) or hasattr(model, "means_")
     is_one = groups is None and not _is_list(X)
     rows, ends = _utterances([X] if is_one else X, groups, where)

@@ -63,6 +63,7 @@ def log_likelihood_ratio(
     trials: Sequence[tuple[int, int]] | None = None,
     groups: _Groups = None,
     covariance_type: _Kind = "diag",
+    device: str = "auto",
     precision: _Precision | None = None,
     n_jobs: int | None = None,
 ) -> Any: ...

@@ -17,6 +17,7 @@ mod device_loop;
 pub(crate) mod error_bounds;
 mod exchange;
 mod grid;
+mod lanes;
 mod m_step;
 mod packing;
 mod parts;
@@ -27,6 +28,7 @@ mod reason;
 mod run;
 pub(crate) mod select;
 mod sums;
+mod trials;
 mod workspace;
 
 use crate::cuda::number::Number;
@@ -41,6 +43,7 @@ pub(crate) use run::POLL_AFTER;
 pub(crate) use run::{Outcome, iterate, iterate_on_path, plan};
 use select::{Candidate, select};
 pub(crate) use sums::pass;
+pub(crate) use trials::ratios;
 
 /// The options of a loop: with a rule, as where the host makes the M-steps, no path is less precise.
 pub(crate) fn loop_options(run: &EmRun, options: &EmOptions) -> EmOptions {

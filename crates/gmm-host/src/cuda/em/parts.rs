@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use cust::event::Event;
 use cust::memory::AsyncCopyDestination;
-use gmm_kernels::em::state::{STATE_LEN, TROUBLE};
 use gmm_model::{Mixture, Statistics};
 use rayon::prelude::*;
 
-use super::device_loop::{Loop, Member, Start, pass_of};
+use super::device_loop::{Loop, Member, pass_of};
+use super::lanes::{LANES, Lane};
 use super::path::{EmPath, Launch, LoopPlan, LoopRows};
 use super::run;
 use super::sums::Unpacked;
@@ -20,7 +20,6 @@ use super::workspace::Workspace;
 use crate::Error;
 use crate::cuda::driver::buffers::{pin, pinned_empty};
 use crate::cuda::driver::device::Gpu;
-use crate::cuda::driver::queue::Queue;
 use crate::cuda::launch::Launcher;
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
@@ -31,10 +30,6 @@ const PINNED: usize = 128 << 20;
 
 /// Most parts of a batch: some for every thread, and few, since the conversion of the last batch overlaps with no pass.
 const BATCH: usize = 16;
-
-/// Most parts that run at the same time: each has a workspace. On an H200, 1000 parts of 1000 × 39 rows with 1024 components
-/// occupy eight multiprocessors each for most of their time.
-const LANES: usize = 8;
 
 /// A part: its rows, which begin at a tile, and their total weight.
 #[derive(Clone, Debug)]
@@ -56,15 +51,7 @@ pub(crate) fn pass_parts<T: Number>(
     (parts, top): (&[Part], Option<usize>),
     each: &(dyn Fn(usize, &mut Statistics) -> Result<(), Error> + Sync),
 ) -> Result<bool, Error> {
-    let options =
-        EmOptions { tol: 0.0, max_iter: 1, reg_covar: 0.0, precision: rows.precision, autotune: false, fast: false };
-    let shape = rows.shape(mixture.covariance_type(), mixture.n_components());
-    let longest = parts.iter().map(|part| part.rows.len()).max().unwrap_or(0);
-    let takes = |path: &dyn EmPath| !path.leaves_out_components() && (top.is_none() || path.takes_largest());
-    let Some(&path) = paths.iter().find(|path| takes(**path)) else { return Ok(false) };
-    let Some(plan) = run::plan_over(rows, shape, path, &options, (0, longest))? else { return Ok(false) };
-    // Sections are parts: features that a path keeps for a single section are not.
-    let plan = LoopPlan { sections: parts.len().max(2), largest: top.map_or(0, |top| top as u32), ..plan };
+    let Some(plan) = plan_of(rows, paths, mixture, parts, top)? else { return Ok(false) };
     let done = on_path(em, rows, &plan, mixture, parts, each);
     if done.is_err() {
         rows.recover();
@@ -73,6 +60,25 @@ pub(crate) fn pass_parts<T: Number>(
         Err(Error::Memory { .. }) => Ok(false),
         done => done,
     }
+}
+
+/// The plan of passes over parts on the first path that can; `None` if there is none.
+pub(super) fn plan_of<T: Number>(
+    rows: &Rows<T>,
+    paths: &[&'static dyn EmPath],
+    mixture: &Mixture,
+    parts: &[Part],
+    top: Option<usize>,
+) -> Result<Option<LoopPlan>, Error> {
+    let options =
+        EmOptions { tol: 0.0, max_iter: 1, reg_covar: 0.0, precision: rows.precision, autotune: false, fast: false };
+    let shape = rows.shape(mixture.covariance_type(), mixture.n_components());
+    let longest = parts.iter().map(|part| part.rows.len()).max().unwrap_or(0);
+    let takes = |path: &dyn EmPath| !path.leaves_out_components() && (top.is_none() || path.takes_largest());
+    let Some(&path) = paths.iter().find(|path| takes(**path)) else { return Ok(None) };
+    let Some(plan) = run::plan_over(rows, shape, path, &options, (0, longest))? else { return Ok(None) };
+    // Sections are parts: features that a path keeps for a single section are not.
+    Ok(Some(LoopPlan { sections: parts.len().max(2), largest: top.map_or(0, |top| top as u32), ..plan }))
 }
 
 /// As [`pass_parts`], on one path.
@@ -91,16 +97,7 @@ fn on_path<T: Number>(
     pinned.iter_mut().try_for_each(|half| pin(&rows.gpu, half, batch * len))?;
     let mut others: Vec<Loop> = (1..LANES.min(parts.len())).map(|_| Loop::empty()).collect();
     // Dropped before the pinned memory: they then wait for their streams, which use that.
-    let mut lanes: Vec<Lane<'_>> = Vec::new();
-    for em in [em].into_iter().chain(&mut others) {
-        match em.reserve(rows, plan, &workspace) {
-            Err(Error::Memory { .. }) if !lanes.is_empty() => break,
-            reserved => reserved?,
-        }
-        em.begin(rows, plan, &workspace, &Start::of(mixture, None))?;
-        lanes.push(Lane { queue: Queue::new(&rows.gpu)?, em });
-    }
-    rows.queue.wait(&rows.gpu)?;
+    let lanes = Lane::open([em].into_iter().chain(&mut others), rows, plan, &workspace, mixture)?;
     let shift = rows.shift.clone();
     // A result of each thread, used again, so that no memory is allocated for a part.
     let zero = Statistics::zero(mixture.covariance_type(), mixture.means().to_owned());
@@ -132,12 +129,6 @@ fn on_path<T: Number>(
         before = some.map(|some| (number * batch, some));
     }
     lanes.iter().try_fold(true, |kept, lane| Ok(lane.kept_precision(&rows.gpu, &workspace)? && kept))
-}
-
-/// A stream, and the buffers of the passes on it.
-struct Lane<'a> {
-    queue: Queue,
-    em: &'a mut Loop,
 }
 
 impl Lane<'_> {
@@ -174,25 +165,6 @@ impl Lane<'_> {
     fn end_of(&self, batch: usize) -> &Event {
         let (even, odd) = &*self.queue.clock;
         if batch.is_multiple_of(2) { even } else { odd }
-    }
-
-    /// Waits for the passes, and returns whether none met a number that its operands cannot hold.
-    fn kept_precision(&self, gpu: &Gpu, workspace: &Workspace) -> Result<bool, Error> {
-        let mut state = [0; STATE_LEN];
-        // SAFETY: read only after the wait below.
-        let copied = unsafe {
-            let flags = workspace.buffers(&self.em.numbers, &self.em.flags).state;
-            flags.index(..STATE_LEN).async_copy_to(&mut state[..], &self.queue.stream)
-        };
-        gpu.check("a copy of flags from the device", copied)?;
-        self.queue.wait(gpu)?;
-        Ok(state[TROUBLE as usize] == 0)
-    }
-}
-
-impl Drop for Lane<'_> {
-    fn drop(&mut self) {
-        self.queue.come_to_rest();
     }
 }
 

@@ -122,6 +122,22 @@ pub(crate) trait EmPath: Sync {
         false
     }
 
+    /// For paths that heed it: enqueues for each chunk of the rows the choice of the largest components, whose numbers are
+    /// written to `components`, `(n, largest)`, in place of those of the chunk before. Calls `then` after each chunk with its
+    /// first row and the number of rows.
+    ///
+    /// # Errors
+    /// [`Error::Device`]; the first error of `then`.
+    fn list_largest(
+        &self,
+        launch: &Launch<'_>,
+        components: DeviceSlice<u32>,
+        then: &mut dyn FnMut(u64, u64) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let _ = (launch, components, then);
+        unreachable!("asked of a path that takes the largest components")
+    }
+
     /// Work done when a loop begins, after the operands were encoded. Returns false if the path does not suit these rows and
     /// this mixture: then the next path runs.
     ///
@@ -279,6 +295,14 @@ impl LoopRows {
                 let x = DeviceSlice::from_raw_parts(x.as_device_ptr().cast(), bytes / 8);
                 Self::F64(Chunk { x, row_weights, n })
             }
+        }
+    }
+
+    /// Number of rows.
+    pub(crate) const fn n(&self) -> u64 {
+        match self {
+            Self::F32(rows) => rows.n,
+            Self::F64(rows) => rows.n,
         }
     }
 

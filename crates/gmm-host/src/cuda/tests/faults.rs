@@ -166,25 +166,36 @@ fn every_fault_of_a_fit_from_random_responsibilities_is_an_error_and_leaks_nothi
 
 #[test]
 fn every_fault_of_a_pass_over_parts_is_an_error_and_leaks_nothing() {
-    let machine = || Machine { multiprocessors: 8, ..Machine::default() };
     let (data, mixture, parts) =
         (dataset(300, 1), mixture(CovarianceType::Diag, 2, 1, 0.0), [0..100, 100..101, 101..300]);
     let storage = gmm_model::RowStorage { precision: Precision::F64, shift: vec![0.0] };
-    let pass = || {
+    every_fault_of_parts(&|engine| {
         let weights = std::sync::Mutex::new(vec![Vec::new(); parts.len()]);
         let keep = |i: usize, statistics: &mut Statistics| {
             weights.lock().unwrap()[i] = statistics.weight.clone();
             Ok(())
         };
-        let engine = CudaEngine::new(0)?;
         let done = engine.pass_of_parts(&data, &storage, &mixture, &parts, None, &keep)?;
-        Ok::<_, Error>((done, weights.into_inner().unwrap()))
-    };
-    let (done, whole) = {
+        Ok(done.then(|| weights.into_inner().unwrap().concat()))
+    });
+    let trials = [(0, 0), (1, 2), (0, 2)].map(|(speaker, utterance)| crate::adapt::Trial { speaker, utterance });
+    let speakers = [mixture.clone(), self::mixture(CovarianceType::Diag, 2, 1, 0.5)];
+    every_fault_of_parts(&|engine| {
+        let speakers = crate::adapt::Speakers::Mixtures(&speakers);
+        let asked = Ratios { background: &mixture, speakers, utterances: &parts, trials: &trials, top: 1 };
+        engine.ratios(&data, &storage, &asked)
+    });
+}
+
+/// `work` gives no numbers where it leaves parts to others.
+fn every_fault_of_parts(work: &dyn Fn(&CudaEngine) -> Result<Option<Vec<f64>>, Error>) {
+    let machine = || Machine { multiprocessors: 8, ..Machine::default() };
+    let run = || work(&CudaEngine::new(0)?);
+    let whole = {
         let _fake = Fake::install(machine());
-        pass().unwrap()
+        run().unwrap().expect("numbers")
     };
-    assert!(done && whole.iter().all(|weights| weights.len() == 2));
+    assert!(!whole.is_empty());
     for (class, code) in [
         (Class::Any, code::UNKNOWN),
         (Class::Allocation, code::OUT_OF_MEMORY),
@@ -194,13 +205,13 @@ fn every_fault_of_a_pass_over_parts_is_an_error_and_leaks_nothing() {
         for at in 1.. {
             let fake = Fake::with(machine(), Some(Fault::once(class, at, code)));
             let what = format!("{class:?} {at}, code {code}");
-            let end = pass();
+            let end = run();
             let failed = fake.0.failed();
             match end {
                 Err(error) => assert!(matches!(error, Error::Device(_) | Error::Memory { .. }), "{what}: {error}"),
-                // Left to passes over one part after another.
-                Ok((false, _)) => assert_eq!(code, code::OUT_OF_MEMORY, "{what}"),
-                Ok((true, weights)) => assert_eq!(weights, whole, "{what}"),
+                // Left to passes over one part after another, or to the CPU.
+                Ok(None) => assert_eq!(code, code::OUT_OF_MEMORY, "{what}"),
+                Ok(Some(numbers)) => assert_eq!(numbers, whole, "{what}"),
             }
             fake.0.assert_clean(&what);
             if failed.is_none() {

@@ -25,6 +25,7 @@ mod products_there;
 mod seeding;
 mod sentinels;
 mod streamed;
+mod trials;
 mod tuning;
 mod warm;
 mod warpgroups;

@@ -1,6 +1,8 @@
 //! Two kernels for each chunk of rows, densities and moments: one algorithm with f64, split-fp16 or fp16 operands. See
 //! [`gmm_kernels::em::chunked::double_precision`] for f64 and [`gmm_kernels::em::chunked::half_precision`] for fp16.
 
+use cust::memory::DeviceSlice;
+use gmm_kernels::THREADS;
 use gmm_kernels::device::WARP;
 use gmm_kernels::em::chunked::double_precision::norms::{Norms, norms};
 use gmm_kernels::em::chunked::double_precision::{self, DoublePrecision};
@@ -10,7 +12,6 @@ use gmm_kernels::em::features::derived;
 use gmm_kernels::em::layout::FeatureLayout;
 use gmm_kernels::em::m_step;
 use gmm_kernels::layout::{Kind, tiled_len, tiles};
-use gmm_kernels::{Kernel, THREADS};
 
 use super::super::error_bounds::{self, ErrorBounds};
 use super::super::grid::{self, Waves};
@@ -224,6 +225,24 @@ impl EmPath for Chunked {
         !self.is_half()
     }
 
+    fn list_largest(
+        &self,
+        launch: &Launch<'_>,
+        components: DeviceSlice<u32>,
+        then: &mut dyn FnMut(u64, u64) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let of = self.large(&launch.plan.shape);
+        for (start, n) in launch.plan.grid.chunks(launch.rows.n()) {
+            let part = Part { start, n };
+            match launch.rows {
+                LoopRows::F32(rows) => f64_densities(launch, of, 1, rows, part, Some(components))?,
+                LoopRows::F64(rows) => f64_densities(launch, of, 1, rows, part, Some(components))?,
+            }
+            then(start, n)?;
+        }
+        Ok(())
+    }
+
     fn enqueue(&self, launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
         match (self.is_half(), launch.rows) {
             (true, rows) => self.half_precision_pass(launch, iteration, rows.unweighted_f32()),
@@ -271,28 +290,29 @@ impl Chunked {
     }
 }
 
-fn f64_chunk<T: Number>(
+/// Launches the densities of a chunk and, where the plan asks for it, the choice of the largest components, which are
+/// listed in `components`.
+fn f64_densities<T: Number>(
     launch: &Launch<'_>,
     of: DoublePrecision,
     iteration: u32,
     rows: &Chunk<T>,
     Part { start, n }: Part,
+    components: Option<DeviceSlice<u32>>,
 ) -> Result<(), Error> {
     let (shape, place, b) = (&launch.plan.shape, of.place, launch.buffers);
-    let (own, splits, d) = (&b.own, launch.plan.grid.partials, shape.d);
-    let x = pointer(&rows.x.index(start as usize * d as usize..)).cast_const();
+    let (own, d, count) = (&b.own, shape.d, launch.plan.largest);
     let norms = (!own.norms.is_empty()).then(|| own.norms.index((launch.norms_from + start) as usize..));
     let row_weights = rows.row_weights.map(|all| all.index(start as usize..));
-    let derive = derived(shape.kernel_kind());
     let densities = double_precision::densities::Densities::<T> {
         state: pointer(&b.state),
         iteration,
-        x,
+        x: pointer(&rows.x.index(start as usize * d as usize..)).cast_const(),
         norms: or_null(norms.as_ref()),
         row_weights: or_null(row_weights.as_ref()),
         n,
         d,
-        derive,
+        derive: derived(shape.kernel_kind()),
         steps: place.steps,
         groups: place.groups,
         classes: place.classes,
@@ -302,14 +322,52 @@ fn f64_chunk<T: Number>(
         factors: pointer(&own.factors),
         likelihoods: pointer(&own.likelihoods),
     };
+    if let Some(components) = &components {
+        at_least(components, tiled_len(n, count), "components of rows");
+    }
+    let blocks = u64::from(launch.plan.grid.blocks).min(tiles(n)) as u32;
+    // SAFETY: the buffers belong to the loop, and `m_step::check` compared their lengths with `LoopBuffers` and
+    // `workspace`; `Rows` holds `n` rows from `start` on.
+    unsafe {
+        launch.launcher.launch(double_precision::densities::<T>(of.family, of.at_once), (blocks, 1), densities)?;
+        if count == 0 {
+            return Ok(());
+        }
+        let largest = double_precision::largest::Largest::<T> {
+            n,
+            groups: place.groups,
+            at_once: of.at_once,
+            count,
+            row_weights: or_null(row_weights.as_ref()),
+            exponentials: pointer(&own.exponentials).cast(),
+            factors: pointer(&own.factors),
+            likelihoods: pointer(&own.likelihoods),
+            components: components.as_ref().map_or(std::ptr::null_mut(), pointer),
+        };
+        let blocks = (8 * tiles(n)).min(1 << 16) as u32;
+        launch.launcher.launch(double_precision::largest::largest::<T>(), (blocks, 1), largest)
+    }
+}
+
+fn f64_chunk<T: Number>(
+    launch: &Launch<'_>,
+    of: DoublePrecision,
+    iteration: u32,
+    rows: &Chunk<T>,
+    part: Part,
+) -> Result<(), Error> {
+    f64_densities(launch, of, iteration, rows, part, None)?;
+    let (shape, place, b) = (&launch.plan.shape, of.place, launch.buffers);
+    let (own, splits, d) = (&b.own, launch.plan.grid.partials, shape.d);
+    let norms = (!own.norms.is_empty()).then(|| own.norms.index((launch.norms_from + part.start) as usize..));
     let moments = double_precision::moments::Moments::<T> {
         state: pointer(&b.state),
         iteration,
-        x,
+        x: pointer(&rows.x.index(part.start as usize * d as usize..)).cast_const(),
         norms: or_null(norms.as_ref()),
-        n,
+        n: part.n,
         d,
-        derive,
+        derive: derived(shape.kernel_kind()),
         steps: place.steps,
         groups: place.groups,
         classes: place.classes,
@@ -317,33 +375,12 @@ fn f64_chunk<T: Number>(
         factors: pointer(&own.factors),
         likelihoods: pointer(&own.likelihoods),
         splits,
-        accumulate: (start > 0).into(),
+        accumulate: (part.start > 0).into(),
         partials: pointer(&b.partials),
     };
-    let largest = double_precision::largest::Largest::<T> {
-        n,
-        groups: place.groups,
-        at_once: of.at_once,
-        count: launch.plan.largest,
-        row_weights: or_null(row_weights.as_ref()),
-        exponentials: pointer(&own.exponentials).cast(),
-        factors: pointer(&own.factors),
-        likelihoods: pointer(&own.likelihoods),
-    };
-    let select = || match launch.plan.largest {
-        0 => Ok(()),
-        // SAFETY: as in `launch_both`.
-        _ => unsafe {
-            let blocks = (8 * tiles(n)).min(1 << 16) as u32;
-            launch.launcher.launch(double_precision::largest::largest::<T>(), (blocks, 1), largest)
-        },
-    };
-    let warps = of.units(d) * splits;
-    let kernels = (
-        double_precision::densities::<T>(of.family, of.at_once),
-        double_precision::moments::<T>(of.family, of.at_once),
-    );
-    launch_both(launch, n, kernels, (densities, moments), warps.div_ceil(THREADS / WARP), select)
+    let blocks = (of.units(d) * splits).div_ceil(THREADS / WARP);
+    // SAFETY: as in `f64_densities`.
+    unsafe { launch.launcher.launch(double_precision::moments::<T>(of.family, of.at_once), (blocks, 1), moments) }
 }
 
 fn half_precision_chunk(
@@ -395,24 +432,10 @@ fn half_precision_chunk(
         partials: pointer(&b.partials),
     };
     let moment_blocks = halves.blocks_of_split(d) * (splits / halves.lanes(d));
-    launch_both(launch, n, (halves.densities(d), halves.moments()), (densities, moments), moment_blocks, || Ok(()))
-}
-
-/// Launches both kernels for a chunk of `n` rows, and `between` them what changes the densities.
-fn launch_both<A: gmm_kernels::Arguments + 'static, B: gmm_kernels::Arguments + 'static>(
-    launch: &Launch<'_>,
-    n: u64,
-    (densities, moments): (Kernel<A>, Kernel<B>),
-    (a, b): (A, B),
-    moment_blocks: u32,
-    between: impl FnOnce() -> Result<(), Error>,
-) -> Result<(), Error> {
     let blocks = u64::from(launch.plan.grid.blocks).min(tiles(n)) as u32;
-    // SAFETY: the buffers belong to the loop, and `m_step::check` compared their lengths with `LoopBuffers` and
-    // `workspace`; `Rows` holds `n` rows from `start` on.
+    // SAFETY: as in `f64_densities`.
     unsafe {
-        launch.launcher.launch(densities, (blocks, 1), a)?;
-        between()?;
-        launch.launcher.launch(moments, (moment_blocks, 1), b)
+        launch.launcher.launch(halves.densities(d), (blocks, 1), densities)?;
+        launch.launcher.launch(halves.moments(), (moment_blocks, 1), moments)
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::device::{self, Shared, WARP, block_sum, thread, warp};
 use crate::each::each;
-use crate::em::chunked::double_precision::column;
+use crate::em::chunked::double_precision::{WIDE, column};
 use crate::em::features::GROUP;
 use crate::em::lanes::row_weight;
 use crate::layout::{TILE_ROWS, tiles};
@@ -33,6 +33,8 @@ kernels! {
         factors: *mut f64,
         /// As there; those of the kept components alone are written.
         likelihoods: *mut f64,
+        /// `(tiles(n)*128, count)`: the numbers of the components that are kept, in order; null to leave them out.
+        components: *mut u32,
     }
     /// Selects and rescales in place.
     largest => chunked_f64_largest_f32, chunked_f64_largest_f64, body::<T>, shared_bytes::<T>;
@@ -46,9 +48,6 @@ fn shared_bytes<T: Real>(_: &Largest<T>) -> u64 {
 
 /// Rows of a warp; the other lanes share them.
 const ROWS: u32 = GROUP / (THREADS / WARP);
-
-/// Groups that a lane reads at a time.
-const STEP: u32 = 8;
 
 /// A lane's part of a row.
 #[derive(Clone, Copy)]
@@ -69,24 +68,21 @@ impl<T: Real> Part<T> {
         while piece < self.pieces {
             // SAFETY: a factor for each piece.
             let factor = unsafe { device::load(self.factors.cast_const(), (piece * TILE_ROWS) as u64) };
-            let end = group + self.at_once;
-            while group < end {
-                // All of a step are on their way at the same time.
-                let mut values = [0.0; STEP as usize];
-                each(STEP as usize, |i| {
-                    if group + (i as u32) < end {
-                        let at = (128 * (group + i as u32)) as u64;
-                        // SAFETY: the exponentials of the row, for each component of the groups.
-                        values[i] = unsafe { device::load(self.exponentials.cast_const(), at) }.to_f64();
-                    }
-                });
-                each(STEP as usize, |i| {
-                    if group + (i as u32) < end {
-                        f((128 * (group + i as u32)) as u64, values[i] * factor);
-                    }
-                });
-                group += STEP;
-            }
+            // All of a piece are on their way at the same time.
+            let mut values = [0.0; WIDE as usize];
+            each(WIDE as usize, |i| {
+                if (i as u32) < self.at_once {
+                    let at = (128 * (group + i as u32)) as u64;
+                    // SAFETY: the exponentials of the row, for each component of the groups.
+                    values[i] = unsafe { device::load(self.exponentials.cast_const(), at) }.to_f64();
+                }
+            });
+            each(WIDE as usize, |i| {
+                if (i as u32) < self.at_once {
+                    f((128 * (group + i as u32)) as u64, values[i] * factor);
+                }
+            });
+            group += self.at_once;
             piece += 1;
         }
     }
@@ -179,7 +175,7 @@ unsafe fn sixteen_rows<T: Real>(a: &Largest<T>, sixteen: u64) {
 
     // How many of those that equal the least one stay.
     let mut left = if at_low == a.count { a.count } else { a.count - at_high };
-    let mut kept = 0.0;
+    let (mut kept, mut listed) = (0.0, 0);
     // The lanes of the row, and those of them that come before this one.
     let lanes = {
         let mut lanes = 0;
@@ -193,10 +189,20 @@ unsafe fn sixteen_rows<T: Real>(a: &Largest<T>, sixteen: u64) {
             let equal = r.to_bits() == low;
             // Lanes are in the order of the components.
             let all = warp::ballot(equal);
-            if r.to_bits() > low || equal && (all & before).count_ones() < left {
+            let stays = r.to_bits() > low || equal && (all & before).count_ones() < left;
+            if stays {
                 kept += r;
             } else {
                 device::store(part.exponentials, at, T::from_f64(0.0));
+            }
+            if !a.components.is_null() {
+                let staying = warp::ballot(stays);
+                if stays {
+                    let place = (sixteen * GROUP as u64 + row as u64) * a.count as u64;
+                    let nth_kept = listed + (staying & before).count_ones();
+                    device::store(a.components, place + nth_kept as u64, at as u32 / 16 + nth);
+                }
+                listed += (staying & lanes).count_ones();
             }
             let taken = (all & lanes).count_ones();
             left = left.saturating_sub(taken);

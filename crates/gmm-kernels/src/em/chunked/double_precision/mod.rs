@@ -13,6 +13,7 @@ pub mod largest;
 pub mod moments;
 pub mod norms;
 mod share;
+pub mod trials;
 
 use crate::em::features::Family;
 use crate::em::layout::FeatureLayout;

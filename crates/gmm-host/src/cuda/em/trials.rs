@@ -1,0 +1,284 @@
+//! Log-likelihood ratios of speakers and background: for each row the components of largest density under the background,
+//! and the densities of these under both.
+//!
+//! The parameters of all speakers are on the device, the background's before them. Each utterance is a part of the rows, on one
+//! of several [lanes](Lane): a kernel lists the components of its rows, and another takes all its trials at the same time,
+//! of which the first is the background's own.
+
+use cust::memory::DeviceSlice;
+use gmm_kernels::em::chunked::double_precision::trials::{Trials, trials};
+use gmm_kernels::layout::{packed_len, tiled_len};
+use gmm_model::{Cholesky, CovarianceType, Factors, Mixture};
+use ndarray::{ArrayView2, Axis};
+
+use super::device_loop::{Loop, Member};
+use super::lanes::{LANES, Lane};
+use super::parts::{Part, plan_of};
+use super::path::{EmPath, Launch, LoopPlan, LoopRows};
+use super::workspace::Workspace;
+use crate::Error;
+use crate::adapt::{Ratios, Speakers};
+use crate::cuda::driver::buffers::Slot;
+use crate::cuda::driver::staging::{receive, send};
+use crate::cuda::launch::{Chunk, Launcher, or_null, pointer};
+use crate::cuda::number::Number;
+use crate::cuda::rows::Rows;
+
+/// What error messages call the parameters.
+const WHAT: &str = "the speakers on the GPU";
+
+/// Most trials of a launch: a grid has no more rows of blocks.
+const MOST_TRIALS: usize = 65_535;
+
+/// Fewest rows of a block.
+const ROWS_OF_BLOCK: usize = 16;
+
+/// The ratio of each trial, with NaN where both densities are 0. `parts` are the utterances. `None` if no path keeps enough
+/// precision, or memory lacks.
+///
+/// # Errors
+/// As for a pass.
+pub(crate) fn ratios<T: Number>(
+    Member { em, rows }: Member<'_, T>,
+    paths: &[&'static dyn EmPath],
+    parts: &[Part],
+    asked: &Ratios<'_>,
+) -> Result<Option<Vec<f64>>, Error> {
+    let Some(plan) = plan_of(rows, paths, asked.background, parts, Some(asked.top))? else { return Ok(None) };
+    let done = on_path(em, rows, &plan, parts, asked);
+    if done.is_err() {
+        rows.recover();
+    }
+    match done {
+        Err(Error::Memory { .. }) => Ok(None),
+        done => done,
+    }
+}
+
+/// The trials of an utterance.
+struct OfUtterance {
+    part: Part,
+    /// Places of its trials among those asked for.
+    asked: Vec<usize>,
+    /// Place of the first of its mixtures, the background.
+    first: usize,
+    /// Blocks that share its rows.
+    splits: usize,
+    /// Place of the first of its sums, `(1 + asked, splits)`.
+    sums: usize,
+}
+
+impl OfUtterance {
+    const fn len(&self) -> usize {
+        1 + self.asked.len()
+    }
+
+    /// The utterances that have trials, and the mixture of each of their trials.
+    fn all(parts: &[Part], asked: &Ratios<'_>, multiprocessors: usize) -> (Vec<Self>, Vec<u32>) {
+        let mut of = vec![Vec::new(); parts.len()];
+        asked.trials.iter().enumerate().for_each(|(at, trial)| of[trial.utterance].push(at));
+        let (mut all, mut mixtures, mut sums) = (Vec::new(), Vec::new(), 0);
+        for (part, asked_here) in parts.iter().zip(of).filter(|(_, asked)| !asked.is_empty()) {
+            let (first, most) = (mixtures.len(), part.rows.len().div_ceil(ROWS_OF_BLOCK));
+            mixtures.push(0);
+            mixtures.extend(asked_here.iter().map(|&at| 1 + asked.trials[at].speaker as u32));
+            let splits = (2 * multiprocessors).div_ceil(1 + asked_here.len()).min(most);
+            all.push(Self { part: part.clone(), asked: asked_here, first, splits, sums });
+            sums += all.last().map_or(0, |one| one.len() * splits);
+        }
+        (all, mixtures)
+    }
+}
+
+/// As [`ratios`], on one path.
+fn on_path<T: Number>(
+    em: &mut Loop,
+    rows: &mut Rows<T>,
+    plan: &LoopPlan,
+    parts: &[Part],
+    asked: &Ratios<'_>,
+) -> Result<Option<Vec<f64>>, Error> {
+    let workspace = Workspace::of(plan);
+    let (utterances, mixtures) = OfUtterance::all(parts, asked, rows.gpu.limits.multiprocessors as usize);
+    let scored =
+        Scored::send(rows, asked, &mixtures, utterances.last().map_or(0, |one| one.sums + one.len() * one.splits))?;
+    let longest = parts.iter().map(|part| part.rows.len() as u64).max().unwrap_or(0).min(plan.grid.chunk);
+    let mut others: Vec<Loop> = (1..LANES.min(utterances.len())).map(|_| Loop::empty()).collect();
+    let listed = |_| Slot::<u32>::taken(&rows.gpu, WHAT, tiled_len(longest, plan.largest) as usize);
+    let listed: Vec<Slot<u32>> = (0..=others.len()).map(listed).collect::<Result<_, _>>()?;
+    // Dropped before the lists: they then wait for their streams, which use those.
+    let lanes = Lane::open([em].into_iter().chain(&mut others), rows, plan, &workspace, asked.background)?;
+    for (one, (lane, listed)) in utterances.iter().zip(lanes.iter().zip(&listed).cycle()) {
+        let listed = listed.first(tiled_len(longest, plan.largest) as usize);
+        scored.enqueue(lane, rows, plan, &workspace, one, listed)?;
+    }
+    let kept =
+        lanes.iter().try_fold(true, |kept, lane| Ok::<_, Error>(lane.kept_precision(&rows.gpu, &workspace)? && kept));
+    if !kept? {
+        return Ok(None);
+    }
+    let mut sums = vec![0.0; scored.n_sums];
+    receive(&rows.gpu, &rows.queue, &scored.sums.first(scored.n_sums), |piece, from| {
+        sums[piece].copy_from_slice(from)
+    })?;
+    let mut found = vec![0.0; asked.trials.len()];
+    for one in &utterances {
+        let mut of = sums[one.sums..].chunks_exact(one.splits).map(|of_blocks| of_blocks.iter().sum::<f64>());
+        let background = of.next().unwrap_or(f64::NAN);
+        one.asked.iter().zip(of).for_each(|(&at, sum)| found[at] = (sum - background) / one.part.total_weight);
+    }
+    Ok(Some(found))
+}
+
+/// The parameters of background and speakers on the device, and the sums of all trials.
+struct Scored {
+    means: Slot<f64>,
+    scales: Slot<f64>,
+    constants: Slot<f64>,
+    /// Whether scales are triangles of matrices.
+    triangles: bool,
+    /// Whether each speaker has scales and constants of its own.
+    of_each: bool,
+    /// The mixture of each trial.
+    mixtures: Slot<u32>,
+    n_mixtures: usize,
+    sums: Slot<f64>,
+    n_sums: usize,
+}
+
+impl Scored {
+    /// Copies the parameters to the device.
+    fn send<T: Number>(rows: &mut Rows<T>, asked: &Ratios<'_>, mixtures: &[u32], n_sums: usize) -> Result<Self, Error> {
+        let (background, speakers) = (asked.background, asked.speakers);
+        let (k, d) = background.means().dim();
+        let others: &[Mixture] = match speakers {
+            Speakers::Means(_) => &[],
+            Speakers::Mixtures(all) => all,
+        };
+        let owners = || [background].into_iter().chain(others);
+        let is_matrix = |one: &Mixture| matches!(one.covariance_type(), CovarianceType::Full | CovarianceType::Tied);
+        let triangles = owners().any(is_matrix);
+        let of_scales = k * if triangles { packed_len(d as u32) as usize } else { d };
+        let (n_means, n_owners) = ((1 + speakers.len()) * k * d, owners().count());
+        let wanted = 8 * (n_means + n_owners * (of_scales + k) + n_sums) + 4 * mixtures.len();
+        rows.room(WHAT, wanted as u128, 0)?;
+        let gpu = &rows.gpu;
+        let sent = Self {
+            means: Slot::taken(gpu, WHAT, n_means)?,
+            scales: Slot::taken(gpu, WHAT, n_owners * of_scales)?,
+            constants: Slot::taken(gpu, WHAT, n_owners * k)?,
+            triangles,
+            of_each: !others.is_empty(),
+            mixtures: Slot::taken(gpu, WHAT, mixtures.len())?,
+            n_mixtures: mixtures.len(),
+            sums: Slot::taken(gpu, WHAT, n_sums)?,
+            n_sums,
+        };
+        let copy = |slot: &Slot<f64>, at: usize, from: &[f64]| {
+            let to = &mut slot.first(at + from.len()).index(at..);
+            send(gpu, &rows.queue, to, 1, |piece, chunk| chunk.copy_from_slice(&from[piece]))
+        };
+        let mut numbers = Vec::new();
+        let means_of = |i: usize| -> ArrayView2<'_, f64> {
+            match (i.checked_sub(1), speakers) {
+                (None, _) => background.means(),
+                (Some(i), Speakers::Means(means)) => means.index_axis_move(Axis(0), i),
+                (Some(i), Speakers::Mixtures(all)) => all[i].means(),
+            }
+        };
+        for i in 0..=speakers.len() {
+            numbers.clear();
+            numbers.extend(means_of(i).iter().zip(rows.shift.iter().cycle()).map(|(mean, shift)| mean - shift));
+            copy(&sent.means, i * k * d, &numbers)?;
+        }
+        for (i, one) in owners().enumerate() {
+            numbers.clear();
+            push_scales(one, triangles, &mut numbers);
+            copy(&sent.scales, i * of_scales, &numbers)?;
+            numbers.clear();
+            numbers.extend((0..k).map(|c| one.log_weight(c) + one.log_normalizer(c)));
+            copy(&sent.constants, i * k, &numbers)?;
+        }
+        let to = &mut sent.mixtures.first(mixtures.len());
+        send(gpu, &rows.queue, to, 1, |piece, chunk| chunk.copy_from_slice(&mixtures[piece]))?;
+        Ok(sent)
+    }
+
+    /// Enqueues the trials of an utterance on a lane.
+    fn enqueue<T: Number>(
+        &self,
+        lane: &Lane<'_>,
+        rows: &mut Rows<T>,
+        plan: &LoopPlan,
+        workspace: &Workspace,
+        one: &OfUtterance,
+        listed: DeviceSlice<u32>,
+    ) -> Result<(), Error> {
+        let buffers = workspace.buffers(&lane.em.numbers, &lane.em.flags);
+        let norms_from = one.part.rows.start as u64;
+        let chunk: Chunk<T> = rows.stage(one.part.rows.clone())?;
+        let launcher = Launcher { gpu: &rows.gpu, queue: &lane.queue };
+        let (k, d) = (plan.shape.k, plan.shape.d);
+        let launch = Launch { launcher, plan, rows: &LoopRows::of(&chunk), norms_from, buffers: &buffers };
+        plan.path.list_largest(&launch, listed, &mut |start, n| {
+            let row_weights = chunk.row_weights.map(|all| all.index(start as usize..));
+            for first in (0..one.len()).step_by(MOST_TRIALS) {
+                let count = MOST_TRIALS.min(one.len() - first);
+                let (trial, sum) = (one.first + first, one.sums + first * one.splits);
+                let arguments = Trials::<T> {
+                    x: pointer(&chunk.x.index(start as usize * d as usize..)).cast_const(),
+                    n,
+                    d,
+                    k,
+                    row_weights: or_null(row_weights.as_ref()),
+                    components: pointer(&listed),
+                    count: plan.largest,
+                    mixtures: pointer(&self.mixtures.first(self.n_mixtures).index(trial..trial + count)),
+                    means: pointer(&self.means.first(self.means.room())),
+                    scales: pointer(&self.scales.first(self.scales.room())),
+                    has_triangles: self.triangles.into(),
+                    constants: pointer(&self.constants.first(self.constants.room())),
+                    of_each: self.of_each.into(),
+                    accumulate: (start > 0).into(),
+                    sums: pointer(&self.sums.first(self.n_sums).index(sum..sum + count * one.splits)),
+                };
+                // SAFETY: the slots have the lengths that `send` took, all trials name a mixture in them, and `list_largest`
+                // compared the length of `listed`; the lanes rest before the slots are freed.
+                unsafe { launcher.launch(trials::<T>(), (one.splits as u32, count as u32), arguments)? };
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Appends what multiplies differences from the means: inverses of standard deviations, or of Cholesky factors by columns.
+fn push_scales(mixture: &Mixture, triangles: bool, out: &mut Vec<f64>) {
+    let (k, d) = mixture.means().dim();
+    let columns = |factor: &Cholesky, out: &mut Vec<f64>| {
+        let mut column = vec![0.0; d];
+        for j in 0..d {
+            column.fill(0.0);
+            column[j] = 1.0;
+            factor.solve_lower(&mut column);
+            out.extend(&column[j..]);
+        }
+    };
+    // Columns of a diagonal matrix, or the numbers alone.
+    let diagonal = |deviation: &dyn Fn(usize) -> f64, out: &mut Vec<f64>| {
+        for j in 0..d {
+            out.push(1.0 / deviation(j));
+            out.extend(std::iter::repeat_n(0.0, if triangles { d - 1 - j } else { 0 }));
+        }
+    };
+    match mixture.factors() {
+        Factors::Full(all) => all.iter().for_each(|factor| columns(factor, out)),
+        Factors::Tied(one) => {
+            let start = out.len();
+            columns(one, out);
+            let of_one = out[start..].to_vec();
+            (1..k).for_each(|_| out.extend(&of_one));
+        }
+        Factors::Diag(sd) => sd.outer_iter().for_each(|sd| diagonal(&|j| sd[j], out)),
+        Factors::Spherical(sd) => sd.iter().for_each(|sd| diagonal(&|_| *sd, out)),
+    }
+}
