@@ -73,13 +73,14 @@ pub(crate) fn run(arguments: &EngineTurns) -> Result<()> {
             log_likelihood_ratios(&*engine, &background, &speakers, &utterances, &trials, &options)
         };
         let of_speakers = ratios()?;
-        let checked = &trials[..SPEAKERS * CHECKED];
-        let scores = naive_ratios(&background, &top, &x, (&ranges, checked))?;
+        let checked: Vec<usize> = (0..CHECKED).map(|u| u * SPEAKERS + u).collect();
+        let of_checked: Vec<Trial> = checked.iter().map(|&at| trials[at]).collect();
+        let scores = naive_ratios(&background, &top, &x, (&ranges, &of_checked))?;
         let largest = |most: f64, v: &f64| if v.is_nan() { f64::NAN } else { most.max(v.abs()) };
         let error = |got: &Array3<f64>, want: &Array3<f64>| {
             (&got.slice(s![..CHECKED, .., ..]) - want).iter().fold(0.0, largest)
         };
-        let of_ratios: Vec<f64> = of_speakers.iter().zip(&scores).map(|(got, want)| got - want).collect();
+        let of_ratios: Vec<f64> = checked.iter().zip(&scores).map(|(&at, want)| of_speakers[at] - want).collect();
         let errors = [error(&all, &wants[0]), error(&top, &wants[1]), of_ratios.iter().fold(0.0, largest)];
         wrong += errors.iter().filter(|error| error.is_nan() || **error > allowed).count();
         for turn in 0..*turns {

@@ -1,7 +1,7 @@
 """Who spoke when: `python diarize.py talk.wav` prints turns in NIST's RTTM form.
 
-Segments are merged by ΔBIC (Chen and Gopalakrishnan 1998), then each cluster gets a mixture and Viterbi finds the turns,
-in turn until nothing merges. README.md explains the steps.
+Segments are merged by ΔBIC (Chen and Gopalakrishnan 1998), then each cluster gets a mixture and a histogram of
+pitch and Viterbi finds the turns, in turn until nothing merges. README.md explains the steps.
 """
 
 import argparse
@@ -12,8 +12,9 @@ import numpy as np
 from gmm_rs import Likelihood
 from gmm_rs.mixture import GaussianMixture
 from gmm_rs.steps import PassRows, e_step, m_step
+from scipy.fft import irfft, next_fast_len, rfft
 from scipy.io import wavfile
-from scipy.ndimage import maximum_filter1d
+from scipy.ndimage import gaussian_filter1d, maximum_filter1d
 from sklearn.exceptions import ConvergenceWarning
 
 HOP = 0.02  # seconds per frame
@@ -22,7 +23,11 @@ SEGMENT = 3.0  # seconds of speech of a first segment
 PENALTY = 0.7  # λ of ΔBIC: below 1, so that clusters of segments are pure
 # Log-likelihood per frame of the recording that merging two clusters of one speaker may cost. BIC has no such term, but
 # the segmentation gives each cluster the sounds that it explains best, so that they differ in proportion to the frames.
-ALLOWANCE = 0.15
+ALLOWANCE = 0.2
+PITCH_WEIGHT = 10.0  # of its log-likelihood in that, since a speaker's clusters hardly differ in pitch
+N_PITCHES = 36  # twelfths of octaves above 64 Hz
+VOICED = 0.6  # least autocorrelation at the period, of 1
+OCTAVE_COST = 0.1  # of autocorrelation, since two periods correlate like one
 N_COMPONENTS = 8  # of a speaker's mixture
 MIN_DURATION = 2.5  # seconds of a turn, as in the papers
 BLOCK = 0.1  # seconds: turns begin and end at multiples of it, before silence is trimmed
@@ -46,6 +51,49 @@ def features(samples, rate):
     level = 10 * np.log10(energy + 1e-10)
     speech = maximum_filter1d(level, 5) > np.percentile(level, 95) + RELATIVE_SPEECH_LEVEL
     return (rows - rows[speech].mean(axis=0)) / rows[speech].std(axis=0), speech
+
+
+def pitches(samples, rate, speech):
+    """The pitch of each frame in twelfths of octaves above 64 Hz, `N_PITCHES` without voice: the lag of the largest
+    autocorrelation, divided by the window's (Boersma 1993), at about 4 kHz.
+    """
+    hop, step = round(HOP * rate), max(1, rate // 4000)
+    low = samples[: len(samples) // step * step].reshape(-1, step).mean(axis=1)
+    rate = rate / step
+    width, lags = round(0.06 * rate), np.arange(int(rate / 60) + 2)
+    low = np.pad(low, (width // 2, width))
+    window, shortest = np.hanning(width).astype(np.float32), int(rate / 500)
+    n = next_fast_len(width + len(lags))
+    cost = OCTAVE_COST * np.log2(lags[shortest:-1])
+
+    def correlation(frames):
+        return irfft(np.square(np.abs(rfft(frames, n))), n)[..., : len(lags)]
+
+    def bins(starts):
+        frames = low[starts[:, None] + np.arange(width)]
+        found = correlation((frames - frames.mean(axis=1, keepdims=True)) * window)
+        found *= correlation(window)[0] / correlation(window) / (found[:, :1] + 1e-9)
+        lag = (found[:, shortest:-1] - cost).argmax(axis=1) + shortest
+        before, at, after = (found[np.arange(len(lag)), lag + offset] for offset in (-1, 0, 1))
+        # The top of the parabola through the three.
+        lag = lag + np.clip((before - after) / 2 / (before - 2 * at + after - 1e-12), -0.5, 0.5)
+        return np.where(at > VOICED, np.clip(12 * np.log2(rate / lag / 64), 0, N_PITCHES - 1), N_PITCHES).astype(int)
+
+    found, frames = np.full(len(speech), N_PITCHES), np.flatnonzero(speech)
+    parts = np.array_split(frames * hop // step, -(-len(frames) // 2000))
+    found[frames] = np.concatenate(list(POOL.map(bins, parts)))
+    return found
+
+
+def histograms(parts):
+    """Numbers of voiced frames at each pitch, of each part, smooth since neighbouring pitches are alike."""
+    counts = np.array([np.bincount(part, minlength=N_PITCHES + 1)[:N_PITCHES] for part in parts], float)
+    return gaussian_filter1d(counts, 1.0, axis=1, mode="constant")
+
+
+def pitch_cost(counts):
+    """Minus the log-likelihood of histograms."""
+    return -(counts * np.log((counts + 1e-9) / (counts.sum(axis=1, keepdims=True) + 1e-9))).sum(axis=1)
 
 
 def fitted(rows):
@@ -78,15 +126,16 @@ def half_log_determinants(weight, first, second):
     return weight * np.log(np.diagonal(factor, axis1=1, axis2=2)).sum(axis=1)
 
 
-def agglomerated(segments, allowance=0.0):
+def agglomerated(segments, heard, allowance=0.0):
     """The cluster of each segment, by merging the pair of the largest ΔBIC while that is positive.
 
     The ΔBIC of two Gaussians against one (Chen and Gopalakrishnan 1998, equation 7), and `allowance` for each frame.
+    From that, `PITCH_WEIGHT` times the log-likelihood that the histograms of pitch, `heard`, lose by merging, is taken.
     """
     weight, first, second = (np.concatenate(part) for part in zip(*POOL.map(moments, segments), strict=True))
     n, d = first.shape
     penalty, allowed = PENALTY * 0.5 * (d + d * (d + 1) / 2), allowance * weight.sum()
-    own = half_log_determinants(weight, first, second)
+    own, own_pitch = half_log_determinants(weight, first, second), pitch_cost(heard)
     labels = np.arange(n)
     gain = np.full((n, n), -np.inf)
     alive = np.ones(n, bool)
@@ -94,7 +143,8 @@ def agglomerated(segments, allowance=0.0):
     def update(a, others):
         both = half_log_determinants(weight[a] + weight[others], first[a] + first[others], second[a] + second[others])
         found = own[a] + own[others] - both + penalty * np.log(weight[a] + weight[others]) + allowed
-        gain[a, others] = gain[others, a] = found
+        differ = pitch_cost(heard[a] + heard[others]) - own_pitch[a] - own_pitch[others]
+        gain[a, others] = gain[others, a] = found - PITCH_WEIGHT * differ
 
     for a in range(1, n):
         update(a, np.arange(a))
@@ -105,7 +155,9 @@ def agglomerated(segments, allowance=0.0):
         weight[a] += weight[b]
         first[a] += first[b]
         second[a] += second[b]
+        heard[a] += heard[b]
         own[a] = half_log_determinants(weight[[a]], first[[a]], second[[a]])[0]
+        own_pitch[a] = pitch_cost(heard[[a]])[0]
         labels[labels == b] = a
         alive[b] = False
         gain[b] = gain[:, b] = -np.inf
@@ -144,9 +196,12 @@ def viterbi(scores, shortest):
     return labels
 
 
-def segmented(likelihood, models, speech):
-    """The cluster of each frame of speech, and of each block."""
+def segmented(likelihood, models, pitch, labels, speech):
+    """The cluster of each frame of speech, and of each block. Models and histograms of pitch are those of `labels`."""
     density = np.stack([likelihood.log_densities(*model) for model in models], axis=1)
+    heard = histograms(split(pitch, labels)) + 0.5
+    voice = np.log(heard / heard.sum(axis=1, keepdims=True))
+    density += np.pad(voice, ((0, 0), (0, 1)))[:, pitch].T
     frames = round(BLOCK / HOP)
     block = np.flatnonzero(speech) // frames
     scores = np.zeros((-(-len(speech) // frames), len(models)))
@@ -156,24 +211,26 @@ def segmented(likelihood, models, speech):
     return labels[block], labels
 
 
-def clusters(rows, speech):
+def clusters(rows, speech, pitch=None):
     """The cluster of each block: from short segments to pure clusters, and from those to speakers."""
     rows = np.ascontiguousarray(rows[speech])
+    pitch = np.full(len(rows), N_PITCHES) if pitch is None else pitch[speech]
     likelihood = Likelihood(rows, "diag", device="cpu")
     segments = np.array_split(rows, max(1, round(len(rows) * HOP / SEGMENT)))
-    labels = np.repeat(agglomerated(segments), [len(segment) for segment in segments])
+    # Three seconds are too short for a histogram of pitch.
+    labels = np.repeat(agglomerated(segments, np.zeros((len(segments), N_PITCHES))), [len(segment) for segment in segments])
     while True:
         with warnings.catch_warnings():
             # A few iterations are enough, so EM does not converge.
             warnings.simplefilter("ignore", ConvergenceWarning)
             models = list(POOL.map(fitted, split(rows, labels)))
         for _ in range(N_SEGMENTATIONS):
-            labels, blocks = segmented(likelihood, models, speech)
+            labels, _ = segmented(likelihood, models, pitch, labels, speech)
             left, labels = np.unique(labels, return_inverse=True)
             models = list(POOL.map(trained, split(rows, labels), [models[c] for c in left]))
-        speaker = agglomerated(split(rows, labels), ALLOWANCE)
+        speaker = agglomerated(split(rows, labels), histograms(split(pitch, labels)), ALLOWANCE)
         if speaker.max() + 1 == len(models):
-            return segmented(likelihood, models, speech)[1]
+            return segmented(likelihood, models, pitch, labels, speech)[1]
         labels = speaker[labels]
 
 
@@ -200,7 +257,7 @@ def diarize(samples, rate):
     if samples.ndim != 1 or len(samples) < 5 * rate or not np.ptp(samples) > 0:
         raise ValueError(f"samples of shape {samples.shape}: one channel, at least 5 s and some sound are needed")
     rows, speech = features(samples, rate)
-    return turns(clusters(rows, speech), speech)
+    return turns(clusters(rows, speech, pitches(samples, rate, speech)), speech)
 
 
 def main():

@@ -189,8 +189,8 @@ fn multiplication(all: &mut Vec<Signature>) {
 }
 
 fn nearby(all: &mut Vec<Signature>) {
-    use em::nearby::{Size, nearby_encode, nearby_gather, nearby_lists};
-    all.extend([one(nearby_encode()), one(nearby_gather()), one(nearby_lists())].map(tensor));
+    use em::nearby::{Size, nearby_encode, nearby_gather, nearby_lists, nearby_sums};
+    all.extend([one(nearby_encode()), one(nearby_gather()), one(nearby_lists()), one(nearby_sums())].map(tensor));
     all.extend(Size::ALL.iter().flat_map(|size| [size.seed(), size.pass()]).map(|kernel| tensor(one(kernel))));
 }
 

@@ -31,7 +31,7 @@ impl Speakers<'_> {
         self.len() == 0
     }
 
-    fn borrowed(&self) -> Speakers<'_> {
+    pub(crate) fn borrowed(&self) -> Speakers<'_> {
         match self {
             Self::Means(means) => Speakers::Means(means.view()),
             Self::Mixtures(all) => Speakers::Mixtures(all),

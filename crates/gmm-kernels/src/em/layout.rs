@@ -96,7 +96,13 @@ impl FeatureLayout {
     /// Position of Σ r of component `k`.
     #[inline(always)]
     pub const fn weight(self, k: u32) -> u64 {
-        self.coefficients() + (k / 8 * 8 + among_sums(k)) as u64
+        self.weights_of(k / 8) + among_sums(k) as u64
+    }
+
+    /// Position of the first of the eight Σ r of a group.
+    #[inline(always)]
+    pub const fn weights_of(self, group: u32) -> u64 {
+        self.coefficients() + (8 * group) as u64
     }
 
     /// Position of Σ w ln p(x).

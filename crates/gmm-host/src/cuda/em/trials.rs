@@ -10,6 +10,7 @@ use gmm_kernels::em::chunked::double_precision::trials::{Trials, trials};
 use gmm_kernels::layout::{packed_len, tiled_len};
 use gmm_model::{Cholesky, CovarianceType, Factors, Mixture};
 use ndarray::{ArrayView2, Axis};
+use rayon::prelude::*;
 
 use super::device_loop::{Loop, Member};
 use super::lanes::{LANES, Lane};
@@ -149,7 +150,7 @@ struct Scored {
 impl Scored {
     /// Copies the parameters to the device.
     fn send<T: Number>(rows: &mut Rows<T>, asked: &Ratios<'_>, mixtures: &[u32], n_sums: usize) -> Result<Self, Error> {
-        let (background, speakers) = (asked.background, asked.speakers);
+        let (background, speakers) = (asked.background, &asked.speakers);
         let (k, d) = background.means().dim();
         let others: &[Mixture] = match speakers {
             Speakers::Means(_) => &[],
@@ -174,31 +175,31 @@ impl Scored {
             sums: Slot::taken(gpu, WHAT, n_sums)?,
             n_sums,
         };
-        let copy = |slot: &Slot<f64>, at: usize, from: &[f64]| {
-            let to = &mut slot.first(at + from.len()).index(at..);
-            send(gpu, &rows.queue, to, 1, |piece, chunk| chunk.copy_from_slice(&from[piece]))
-        };
-        let mut numbers = Vec::new();
         let means_of = |i: usize| -> ArrayView2<'_, f64> {
-            match (i.checked_sub(1), speakers) {
+            match (i.checked_sub(1), asked.speakers.borrowed()) {
                 (None, _) => background.means(),
                 (Some(i), Speakers::Means(means)) => means.index_axis_move(Axis(0), i),
                 (Some(i), Speakers::Mixtures(all)) => all[i].means(),
             }
         };
-        for i in 0..=speakers.len() {
-            numbers.clear();
-            numbers.extend(means_of(i).iter().zip(rows.shift.iter().cycle()).map(|(mean, shift)| mean - shift));
-            copy(&sent.means, i * k * d, &numbers)?;
-        }
-        for (i, one) in owners().enumerate() {
-            numbers.clear();
-            push_scales(one, triangles, &mut numbers);
-            copy(&sent.scales, i * of_scales, &numbers)?;
-            numbers.clear();
-            numbers.extend((0..k).map(|c| one.log_weight(c) + one.log_normalizer(c)));
-            copy(&sent.constants, i * k, &numbers)?;
-        }
+        send(gpu, &rows.queue, &mut sent.means.first(n_means), d, |piece, chunk| {
+            chunk.par_chunks_exact_mut(d).zip(piece.start / d..piece.end / d).with_min_len(256).for_each(|(to, at)| {
+                let means = means_of(at / k);
+                let mean = means.row(at % k);
+                to.iter_mut().zip(mean.iter().zip(&rows.shift)).for_each(|(to, (mean, shift))| *to = mean - shift);
+            });
+        })?;
+        let each = owners().collect::<Vec<_>>();
+        send(gpu, &rows.queue, &mut sent.scales.first(n_owners * of_scales), of_scales, |piece, chunk| {
+            chunk.par_chunks_exact_mut(of_scales).zip(&each[piece.start / of_scales..]).for_each(|(to, one)| {
+                to.copy_from_slice(&scales(one, triangles));
+            });
+        })?;
+        send(gpu, &rows.queue, &mut sent.constants.first(n_owners * k), k, |piece, chunk| {
+            for (to, one) in chunk.chunks_exact_mut(k).zip(&each[piece.start / k..]) {
+                to.iter_mut().zip(0..).for_each(|(to, c)| *to = one.log_weight(c) + one.log_normalizer(c));
+            }
+        })?;
         let to = &mut sent.mixtures.first(mixtures.len());
         send(gpu, &rows.queue, to, 1, |piece, chunk| chunk.copy_from_slice(&mixtures[piece]))?;
         Ok(sent)
@@ -251,9 +252,10 @@ impl Scored {
     }
 }
 
-/// Appends what multiplies differences from the means: inverses of standard deviations, or of Cholesky factors by columns.
-fn push_scales(mixture: &Mixture, triangles: bool, out: &mut Vec<f64>) {
+/// What multiplies differences from the means: inverses of standard deviations, or of Cholesky factors by columns.
+fn scales(mixture: &Mixture, triangles: bool) -> Vec<f64> {
     let (k, d) = mixture.means().dim();
+    let out = &mut Vec::new();
     let columns = |factor: &Cholesky, out: &mut Vec<f64>| {
         let mut column = vec![0.0; d];
         for j in 0..d {
@@ -273,12 +275,11 @@ fn push_scales(mixture: &Mixture, triangles: bool, out: &mut Vec<f64>) {
     match mixture.factors() {
         Factors::Full(all) => all.iter().for_each(|factor| columns(factor, out)),
         Factors::Tied(one) => {
-            let start = out.len();
             columns(one, out);
-            let of_one = out[start..].to_vec();
-            (1..k).for_each(|_| out.extend(&of_one));
+            *out = out.repeat(k);
         }
         Factors::Diag(sd) => sd.outer_iter().for_each(|sd| diagonal(&|j| sd[j], out)),
         Factors::Spherical(sd) => sd.iter().for_each(|sd| diagonal(&|_| *sd, out)),
     }
+    std::mem::take(out)
 }

@@ -15,6 +15,7 @@
 //!                 list   <- components whose bound in the tile's box is high enough
 //!                 total  <- sum_c exp(log p(x, c) - about)   one thread per row; also the best component, for the next pass
 //!                 sums_c <- sum_x r_c(x) (1, z, z zᵀ)         z = x − mean; one thread per component, or several that share the rows
+//!             nearby_sums         for 8 components: the sums of the blocks that met one of them, added
 //! ```
 //! `about` is the density at the best component of the pass before. Everything but the seeds is computed in `f64`, as
 //! differences from the means; the exponential has the rows' precision. A component's sums in a tile are added by the same
@@ -29,6 +30,7 @@ mod component;
 mod lists;
 mod pass;
 mod prepare;
+mod sums;
 
 use crate::device::{Shared, WARP, anew, thread, warp};
 use crate::layout::{TILE_ROWS, packed_len};
@@ -94,8 +96,14 @@ kernels! {
         listed: *mut u32,
         /// A pass takes one tile in this many: 1, or more for a look at the lengths of the lists.
         every: u32,
-        /// `(blocks, FeatureLayout::sums)`, written.
+        /// Blocks of a pass.
+        blocks: u32,
+        /// `(blocks, FeatureLayout::sums)`: those of components that the block met, and its log-likelihood.
         partials: *mut f64,
+        /// `(blocks, groups)`: 1 for each group of eight components of which the block met one, 0 for others.
+        met: *mut u32,
+        /// `(FeatureLayout::sums,)`, written by `nearby_sums`.
+        sums: *mut f64,
     }
     /// Any number of blocks along `x`.
     nearby_encode => prepare::encode, no_shared;
@@ -103,6 +111,8 @@ kernels! {
     nearby_gather => prepare::gather, gather_shared;
     /// One block per group of [`TILES`] tiles.
     nearby_lists => lists::body, lists_shared;
+    /// One block per group of eight components, and one more.
+    nearby_sums => sums::body, sums_shared;
     /// Best components, full covariances, up to two columns; any number of blocks.
     nearby_seed_full_2 => prepare::seed::<2, 3, true>, seed_shared;
     /// Up to three columns.
@@ -280,6 +290,11 @@ fn gather_shared(_: &Nearby) -> u64 {
 #[cfg(not(target_arch = "nvptx64"))]
 fn lists_shared(a: &Nearby) -> u64 {
     u64::from(8 * (SCRATCH + 2 * a.d))
+}
+
+#[cfg(not(target_arch = "nvptx64"))]
+fn sums_shared(a: &Nearby) -> u64 {
+    u64::from(8 * SCRATCH + 4 * a.blocks)
 }
 
 #[cfg(not(target_arch = "nvptx64"))]

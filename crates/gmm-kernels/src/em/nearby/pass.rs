@@ -4,7 +4,7 @@ use crate::Real;
 use crate::device::{self, Shared, WARP, block_sum, thread, warp};
 use crate::each::each;
 use crate::em::lanes::row_weight;
-use crate::em::layout::FeatureLayout;
+use crate::em::layout::{FeatureLayout, TILE};
 use crate::em::m_step::kind;
 use crate::em::nearby::component::Component;
 use crate::em::nearby::prepare::coordinate;
@@ -40,6 +40,14 @@ struct Pass<'a, const D: usize, const S: usize, const FULL: bool> {
     t: u32,
 }
 
+/// Where the sums of a block are, and which it has begun.
+#[derive(Clone, Copy)]
+struct Own {
+    sums: *mut f64,
+    met: *mut u32,
+    place: FeatureLayout,
+}
+
 /// The components of a tile: their numbers are in shared memory, or in the list of the group.
 #[derive(Clone, Copy)]
 struct List {
@@ -64,12 +72,16 @@ pub(super) unsafe fn body<const D: usize, const S: usize, const FULL: bool>(a: N
     let at = PassMemory::of(D as u32, record(D as u32, FULL));
     let pass = Pass::<D, S, FULL> { a: &a, at, t: thread::thread_idx_x() };
     let (block, blocks) = (thread::block_idx_x() as u64, thread::grid_dim_x() as u64);
-    let sums = a.partials.wrapping_add((block * place.sums()) as usize);
-    let mut i = pass.t as u64;
-    while i < place.sums() {
-        // SAFETY: `i < sums`, in the block's part.
-        unsafe { device::store(sums, i, 0.0) };
-        i += TILE_ROWS as u64;
+    let own = Own {
+        sums: a.partials.wrapping_add((block * place.sums()) as usize),
+        met: a.met.wrapping_add((block * a.groups as u64) as usize),
+        place,
+    };
+    let mut i = pass.t;
+    while i < a.groups {
+        // SAFETY: `i < groups`, in the block's part.
+        unsafe { device::store(own.met, i as u64, 0) };
+        i += TILE_ROWS;
     }
     let each_block = tiles(a.n).div_ceil(blocks);
     let mut tile = block * each_block;
@@ -77,13 +89,13 @@ pub(super) unsafe fn body<const D: usize, const S: usize, const FULL: bool>(a: N
     let mut likelihood = 0.0;
     while tile < end {
         // SAFETY: the tile exists.
-        likelihood += unsafe { pass.tile(tile, sums, place) };
+        likelihood += unsafe { pass.tile(tile, own) };
         tile += a.every as u64;
     }
     let likelihood = block_sum(likelihood, Shared::at(8 * at.scratch));
     if pass.t == 0 {
         // SAFETY: the position is below `sums`.
-        unsafe { device::store(sums, place.log_likelihood(), likelihood) };
+        unsafe { device::store(own.sums, place.log_likelihood(), likelihood) };
     }
 }
 
@@ -95,7 +107,7 @@ impl<const D: usize, const S: usize, const FULL: bool> Pass<'_, D, S, FULL> {
 
     /// Adds a tile's sums to those of the block. Returns the log-likelihood of this thread's row.
     #[inline(always)]
-    unsafe fn tile(&self, tile: u64, sums: *mut f64, place: FeatureLayout) -> f64 {
+    unsafe fn tile(&self, tile: u64, own: Own) -> f64 {
         let (a, at, t) = (self.a, self.at, self.t);
         let row = tile * TILE_ROWS as u64 + t as u64;
         let (rows, edges) = (self.shared(at.rows), self.shared(at.edges));
@@ -148,9 +160,12 @@ impl<const D: usize, const S: usize, const FULL: bool> Pass<'_, D, S, FULL> {
         }
         self.shared(at.logs).store(t, if anew(counts) { log } else { f64::INFINITY });
         self.shared(at.weights).store(t, weight);
-        thread::sync_threads();
-        // SAFETY: the list holds components, and `sums` is this block's.
-        unsafe { self.moments(list, sums, place) };
+        // SAFETY: the list holds components, and the sums are this block's.
+        unsafe {
+            self.meet(list, own);
+            thread::sync_threads();
+            self.moments(list, own);
+        }
         if anew(counts) { weight * log } else { 0.0 }
     }
 
@@ -267,27 +282,56 @@ impl<const D: usize, const S: usize, const FULL: bool> Pass<'_, D, S, FULL> {
         }
     }
 
+    /// Zeroes the sums of groups of components that the block has not met before. Of threads with the same group several may
+    /// do so.
+    #[inline(always)]
+    unsafe fn meet(&self, list: List, own: Own) {
+        let mut i = self.t;
+        while i < list.len {
+            // SAFETY: a group of components below `k`; its sums are below `sums`.
+            unsafe {
+                let c = self.at(list, i);
+                let group = (c / 8) as u64;
+                if device::load(own.met.cast_const(), group) == 0 {
+                    device::store(own.met, group, 1);
+                    let mut step = 0;
+                    while step < own.place.steps {
+                        let from = own.place.sum_tile(step, c);
+                        let mut j = 0;
+                        while j < TILE as u64 {
+                            device::store(own.sums, from + j, 0.0);
+                            j += 1;
+                        }
+                        step += 1;
+                    }
+                    each(8, |j| device::store(own.sums, own.place.weights_of(c / 8) + j as u64, 0.0));
+                }
+            }
+            i += TILE_ROWS;
+        }
+    }
+
     /// Adds the moments of the tile's rows. Each component has as many threads as there are for it, a power of two,
     /// which take its rows in turns.
     #[inline(always)]
-    unsafe fn moments(&self, list: List, sums: *mut f64, place: FeatureLayout) {
+    unsafe fn moments(&self, list: List, own: Own) {
         let mut slices = 1;
         while slices < WARP && 2 * slices * list.len <= TILE_ROWS {
             slices *= 2;
         }
         let at_once = TILE_ROWS / slices;
-        let (own, slice) = (self.t / slices, self.t % slices);
+        let (mine, slice) = (self.t / slices, self.t % slices);
         let (rows, logs, weights) =
             (self.shared(self.at.rows), self.shared(self.at.logs), self.shared(self.at.weights));
         let mut from = 0;
         while from < list.len {
-            let there = from + own < list.len;
+            let there = from + mine < list.len;
             let (mut weight, mut first, mut second) = (0.0, [0.0; D], [0.0; S]);
             let mut c = 0;
             if there {
                 // SAFETY: the position is below the length of the list.
                 let of = unsafe {
-                    c = self.at(list, from + own);
+                    c = self.at(list, from + mine);
                     self.component(c)
                 };
                 let mut r = slice;
@@ -325,7 +369,7 @@ impl<const D: usize, const S: usize, const FULL: bool> Pass<'_, D, S, FULL> {
             }
             if anew(there) && slice == 0 {
                 // SAFETY: `c < k`; no other thread of the block has this component.
-                unsafe { self.add(c, (weight, &first, &second), sums, place) };
+                unsafe { self.add(c, (weight, &first, &second), own) };
             }
             from += at_once;
         }
@@ -337,8 +381,7 @@ impl<const D: usize, const S: usize, const FULL: bool> Pass<'_, D, S, FULL> {
         &self,
         c: u32,
         (weight, first, second): (f64, &[f64; D], &[f64; S]),
-        sums: *mut f64,
-        p: FeatureLayout,
+        Own { sums, place: p, .. }: Own,
     ) {
         let (d, of) = (self.a.d, self.a.kind);
         // SAFETY: positions of `FeatureLayout` for a component below `k` and columns below `d` are below `sums`.

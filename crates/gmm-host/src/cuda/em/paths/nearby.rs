@@ -7,10 +7,9 @@ use std::ops::Range;
 
 use cust::memory::{AsyncCopyDestination, DeviceSlice};
 use gmm_kernels::THREADS;
-use gmm_kernels::em::chunked::double_precision::DoublePrecision;
 use gmm_kernels::em::layout::FeatureLayout;
 use gmm_kernels::em::m_step;
-use gmm_kernels::em::nearby::{self, Size, TILES, nearby_encode, nearby_gather, nearby_lists};
+use gmm_kernels::em::nearby::{self, Size, TILES, nearby_encode, nearby_gather, nearby_lists, nearby_sums};
 use gmm_kernels::layout::{Kind, tiled_len, tiles};
 
 use super::super::error_bounds::ErrorBounds;
@@ -39,7 +38,7 @@ const MOST_LISTED: f64 = 0.2;
 /// One tile in this many is looked at to find that share.
 const LOOK: usize = 32;
 
-/// Most bytes of partial sums.
+/// Most bytes of the sums of all blocks.
 const PARTIALS: u64 = 1 << 30;
 
 const FEW_COLUMNS: &str = "up to 6 columns with full covariances, or 12 with variances alone";
@@ -59,11 +58,15 @@ struct Buffers {
     counts: Range<usize>,
     lows: Range<usize>,
     listed: Range<usize>,
+    /// The sums of each block of a pass.
+    partials: Range<usize>,
+    met: Range<usize>,
     len: usize,
 }
 
 impl Buffers {
-    fn of(shape: &Shape) -> Self {
+    fn of(shape: &Shape, blocks: u32) -> Self {
+        let (place, blocks) = (layout(shape), blocks as usize);
         let (n, k, d) = (shape.n as usize, shape.k as usize, shape.d as usize);
         let (of_rows, tiles) = (n.div_ceil(2), tiles(shape.n) as usize);
         let groups = tiles.div_ceil(TILES as usize);
@@ -86,6 +89,8 @@ impl Buffers {
             counts: take(groups.div_ceil(2)),
             lows: take(tiles),
             listed: take(tiles.div_ceil(2)),
+            partials: take(blocks * place.sums() as usize),
+            met: take((blocks * place.groups as usize).div_ceil(2)),
             len,
         }
     }
@@ -96,13 +101,23 @@ fn instance(shape: &Shape) -> Option<Size> {
     if kind == Kind::Tied { None } else { Size::of(kind == Kind::Full, shape.d) }
 }
 
+/// As few features as the kind has, since every block of a pass has sums of its own.
+fn layout(shape: &Shape) -> FeatureLayout {
+    let (d, groups) = (shape.d, shape.k.div_ceil(8));
+    match shape.kernel_kind() {
+        Kind::Full => FeatureLayout::full(d.div_ceil(4), groups),
+        Kind::Diag => FeatureLayout::linear((2 * d).div_ceil(16), groups),
+        Kind::Tied | Kind::Spherical => FeatureLayout::linear((d + 1).div_ceil(16), groups),
+    }
+}
+
 fn size(shape: &Shape) -> Size {
     instance(shape).expect("a shape that is supported")
 }
 
 /// The parameters of all kernels.
 fn arguments(plan: &LoopPlan, b: &LoopBuffers, iteration: u32) -> nearby::Nearby {
-    let (shape, own) = (&plan.shape, Buffers::of(&plan.shape));
+    let (shape, own) = (&plan.shape, Buffers::of(&plan.shape, plan.grid.blocks));
     let at = |range: &Range<usize>| pointer(&b.own.nearby.index(range.clone()));
     nearby::Nearby {
         state: pointer(&b.state),
@@ -134,7 +149,10 @@ fn arguments(plan: &LoopPlan, b: &LoopBuffers, iteration: u32) -> nearby::Nearby
         lows: at(&own.lows),
         listed: at(&own.listed).cast(),
         every: 1,
-        partials: pointer(&b.partials),
+        blocks: plan.grid.blocks,
+        partials: at(&own.partials),
+        met: at(&own.met).cast(),
+        sums: pointer(&b.partials),
     }
 }
 
@@ -173,7 +191,7 @@ impl EmPath for Nearby {
     }
 
     fn layout(&self, shape: &Shape) -> FeatureLayout {
-        DoublePrecision::of(shape.kernel_kind(), shape.k, shape.d).place
+        layout(shape)
     }
 
     fn grid(&self, shape: &Shape, gpu: &Gpu, _: &ForcedPlan) -> Result<Grid, Error> {
@@ -181,11 +199,11 @@ impl EmPath for Nearby {
         let each = gpu.occupancy(size.pass().name, THREADS, size.pass_bytes())?;
         let most = (PARTIALS / (8 * self.layout(shape).sums())).max(1);
         let blocks = u64::from(each * gpu.limits.multiprocessors).min(tiles(shape.n)).min(most) as u32;
-        Ok(Grid { chunk: shape.n, blocks, partials: blocks })
+        Ok(Grid { chunk: shape.n, blocks, partials: 1 })
     }
 
-    fn workspace(&self, shape: &Shape, _: &Grid) -> PathBuffers<u64> {
-        PathBuffers { nearby: Buffers::of(shape).len as u64, ..PathBuffers::default() }
+    fn workspace(&self, shape: &Shape, grid: &Grid) -> PathBuffers<u64> {
+        PathBuffers { nearby: Buffers::of(shape, grid.blocks).len as u64, ..PathBuffers::default() }
     }
 
     fn sums_are_about_means(&self) -> bool {
@@ -215,7 +233,7 @@ impl EmPath for Nearby {
             return Ok(false);
         }
         let shape = &plan.shape;
-        let own = Buffers::of(shape);
+        let own = Buffers::of(shape, plan.grid.blocks);
         let a = with_rows(arguments(plan, buffers, 1), launch.rows, &own, buffers);
         let number = |count: u64| u32::try_from(count).expect("tiles of fewer than 2^32 rows");
         let groups = tiles(shape.n).div_ceil(TILES.into());
@@ -248,12 +266,14 @@ impl EmPath for Nearby {
     fn enqueue(&self, launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
         let Launch { launcher, plan, buffers, .. } = *launch;
         let shape = &plan.shape;
-        let a = with_rows(arguments(plan, buffers, iteration), launch.rows, &Buffers::of(shape), buffers);
+        let a =
+            with_rows(arguments(plan, buffers, iteration), launch.rows, &Buffers::of(shape, plan.grid.blocks), buffers);
         let groups = tiles(shape.n).div_ceil(TILES.into()) as u32;
         // SAFETY: the buffers are those of the loop, in the lengths of `Buffers`; `begin` has filled them.
         unsafe {
             launcher.launch(nearby_lists(), (groups, 1), a)?;
-            launcher.launch(size(shape).pass(), (plan.grid.blocks, 1), a)
+            launcher.launch(size(shape).pass(), (plan.grid.blocks, 1), a)?;
+            launcher.launch(nearby_sums(), (plan.layout.groups + 1, 1), a)
         }
     }
 }
