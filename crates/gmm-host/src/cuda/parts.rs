@@ -58,13 +58,16 @@ pub(super) fn ratios<T: Number>(
     })
 }
 
+/// Rows on the device, and where the parts are among them.
+type Loaded<T> = (CudaResident<T>, Vec<Part>);
+
 /// Loads the rows, with parts that begin at tiles; `None` if memory lacks.
 fn load<T: Number>(
     gpu: &Arc<Gpu>,
     data: &Dataset,
     RowStorage { precision, shift }: &RowStorage,
     parts: &[Range<usize>],
-) -> Result<Option<(CudaResident<T>, Vec<Part>)>, Error> {
+) -> Result<Option<Loaded<T>>, Error> {
     let mut tiles: Vec<Range<usize>> = Vec::new();
     let mut place = |part: &Range<usize>| {
         let start = tiles.len() * TILE;

@@ -187,8 +187,10 @@ fn every_fault_of_a_pass_over_parts_is_an_error_and_leaks_nothing() {
     });
 }
 
+type Work<'a> = dyn Fn(&CudaEngine) -> Result<Option<Vec<f64>>, Error> + 'a;
+
 /// `work` gives no numbers where it leaves parts to others.
-fn every_fault_of_parts(work: &dyn Fn(&CudaEngine) -> Result<Option<Vec<f64>>, Error>) {
+fn every_fault_of_parts(work: &Work<'_>) {
     let machine = || Machine { multiprocessors: 8, ..Machine::default() };
     let run = || work(&CudaEngine::new(0)?);
     let whole = {

@@ -131,7 +131,7 @@ unsafe fn log_density<T: Real>(a: &Trials<T>, of: Mixture, row: u64) -> f64 {
             each(WARP.ilog2() as usize, |i| distance += warp::shuffle_xor(distance, 1 << i));
             let value = constant - 0.5 * distance;
             // A distance that overflows leaves a density of 0.
-            if lane == i && value - value == 0.0 {
+            if lane == i && value.is_finite() {
                 own = value;
             }
             i += 1;
