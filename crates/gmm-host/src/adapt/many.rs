@@ -65,10 +65,7 @@ fn statistics<A: Send>(
     let together = (count > 1 || top.is_some() && count > 0)
         && engine.pass_of_parts(utterances.data, &storage, background, utterances.rows, top, &keep)?;
     if top.is_some() && !together && count > 0 {
-        // Too little memory on a GPU, or one on which f64 is slow: the CPU has a way for every size.
-        tracing::debug!("{} leaves the largest components to the CPU", engine.name());
-        let cpu = CpuEngine::new(0)?;
-        cpu.pass_of_parts(utterances.data, &storage, background, utterances.rows, top, &keep)?;
+        on_cpu_instead(engine)?.pass_of_parts(utterances.data, &storage, background, utterances.rows, top, &keep)?;
     }
     let work = |part: &dyn Engine| {
         loop {
@@ -92,6 +89,13 @@ fn statistics<A: Send>(
     done.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
 }
 
+/// The CPU for what an engine leaves to it: there is too little memory on a GPU, or `f64` is slow. The CPU has a way for every
+/// size.
+pub(super) fn on_cpu_instead(engine: &dyn Engine) -> Result<CpuEngine, Error> {
+    tracing::debug!("{} leaves the largest components to the CPU", engine.name());
+    CpuEngine::new(0)
+}
+
 /// As [`utterance_statistics`], with responsibilities among the `top` components of largest density of each row alone, as
 /// with Kaldi's Gaussian selection (`gmm-gselect`). The log-likelihood is that of those components.
 ///
@@ -100,7 +104,7 @@ fn statistics<A: Send>(
 ///
 /// Runs on the CPU if a GPU has no room for all utterances, or is slow in `f64`.
 /// Cost: all densities of every row, but on a CPU the exponentials and moments of `top` components only: with 30 of 1024 about
-/// an eighth of the time of a whole pass. On a GPU it takes somewhat longer than [`utterance_statistics`].
+/// an eighth of the time of a whole pass. On a GPU it takes about as long as [`utterance_statistics`].
 pub fn top_statistics<A: Send>(
     engine: &dyn Engine,
     background: &Mixture,

@@ -6,7 +6,7 @@ use gmm_model::{Mixture, ModelError, Precision, RowStorage};
 use ndarray::ArrayView3;
 
 use super::{Utterances, many};
-use crate::{CpuEngine, Engine, Error, cpu, shift};
+use crate::{Engine, Error, cpu, shift};
 
 /// Models of speakers: each has a component for every component of the background, in the same order.
 #[derive(Clone, Copy)]
@@ -112,9 +112,10 @@ pub struct Ratios<'a> {
 /// since an adapted component stays near its origin (Reynolds, Quatieri and Dunn 2000, section 3.4). They are selected
 /// once per utterance, whatever the number of speakers. Rows of weight `w` count `w` times.
 ///
-/// The CPU engine computes densities in the precision of the utterances, unless means need `f64`; a GPU in `f64`. The bits do
-/// not depend on threads, nor on a GPU on its other trials unless these are of the same utterance; there they agree within rounding.
-/// A GPU without room for the rows and all speakers, or with slow `f64`, leaves them to the CPU.
+/// The CPU engine computes densities in the precision of the utterances, unless means need `f64`; its bits do not depend on
+/// threads. A GPU, of several the first, computes them in `f64`. It leaves all trials to the CPU if it has no room for their
+/// utterances and speakers, is slow in `f64`, or if a row has fewer than `top` components whose densities, relative to its
+/// largest, are above 0 in the precision of the rows: which of the others are the largest is then unknown there.
 ///
 /// # Errors
 /// [`Error::Features`] and [`Error::Model`] if shapes differ; [`Error::Option`] if `top` is 0, an utterance has no rows, a
@@ -147,7 +148,7 @@ pub fn log_likelihood_ratios(
     let asked = Ratios { background, speakers: speakers.borrowed(), utterances: utterances.rows, trials, top };
     let ratios = match engine.ratios(utterances.data, &storage, &asked)? {
         Some(ratios) => ratios,
-        None => CpuEngine::new(0)?.trial_ratios(utterances.data, &storage, &asked)?,
+        None => many::on_cpu_instead(engine)?.trial_ratios(utterances.data, &storage, &asked)?,
     };
     match ratios.iter().position(|v| v.is_nan()) {
         Some(at) => {

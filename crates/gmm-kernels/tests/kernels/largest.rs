@@ -7,6 +7,7 @@ use gmm_kernels::device::Buffer;
 use gmm_kernels::em::chunked::double_precision::largest::{Largest, largest};
 use gmm_kernels::em::chunked::double_precision::{DoublePrecision, likelihoods};
 use gmm_kernels::em::layout::FeatureLayout;
+use gmm_kernels::em::state::{STATE_LEN, TROUBLE};
 use gmm_kernels::layout::{Kind, TILE_ROWS};
 use gmm_model::Draws;
 
@@ -21,7 +22,7 @@ fn places(of: DoublePrecision, row: usize, c: usize) -> [usize; 2] {
     [exponential, row / tile * tile * pieces + piece * tile + row % tile]
 }
 
-fn check<T: Real>(n: usize, k: usize, count: usize, weighted: bool, equal: bool) {
+fn check<T: Real>(n: usize, k: usize, count: usize, weighted: bool, (equal, none): (bool, bool)) {
     let what = format!("{n} rows, {k} components, {count}, weighted {weighted}, equal {equal}");
     let of = DoublePrecision::of(Kind::Diag, k as u32, 3);
     let draws = &mut Draws::new(7, (n + k + count) as u64);
@@ -39,9 +40,17 @@ fn check<T: Real>(n: usize, k: usize, count: usize, weighted: bool, equal: bool)
             factors[factor] = weight(row) / total;
         }
     }
+    let nothing = if none { (0..n).filter(|row| row % 7 == 3 && weight(*row) > 0.0).count() } else { 0 };
+    if none {
+        // Only the first component has a density.
+        (0..n)
+            .filter(|row| row % 7 == 3)
+            .for_each(|row| (1..k).for_each(|c| exponentials[places(of, row, c)[0]] = T::from_f64(0.0)));
+    }
     let of_all = (exponentials.clone(), factors.clone());
     let (mut e, mut f, mut l) = (Buffer::new(&exponentials), Buffer::new(&factors), Buffer::new(&before));
     let row_weights = Buffer::new(&weights);
+    let mut state = Buffer::new(&[0_u32; STATE_LEN]);
     // No more are listed than there are.
     let mut listed = Buffer::new(&vec![u32::MAX; if count <= k { n.next_multiple_of(128) * count } else { 0 }]);
     let arguments = Largest::<T> {
@@ -54,6 +63,7 @@ fn check<T: Real>(n: usize, k: usize, count: usize, weighted: bool, equal: bool)
         factors: f.pointer_mut(),
         likelihoods: l.pointer_mut(),
         components: if count <= k { listed.pointer_mut() } else { null_mut() },
+        state: state.pointer_mut(),
     };
     // SAFETY: every buffer has the length that the kernel's arguments document.
     unsafe { largest::<T>().emulate((2, 1), arguments) };
@@ -84,6 +94,8 @@ fn check<T: Real>(n: usize, k: usize, count: usize, weighted: bool, equal: bool)
             want_l[row / 16] += weight(row) * (kept / weight(row)).ln();
         }
     }
+    let is_listed = count <= k;
+    assert_eq!(state.to_vec()[TROUBLE as usize] == 1, is_listed && nothing > 0 && count > 1, "{what}: trouble");
     for (got, want) in got_l.iter().zip(&want_l) {
         assert!((got - want).abs() <= 1e-12 * (1.0 + want.abs()), "{what}: {got}, not {want}");
     }
@@ -93,8 +105,9 @@ fn check<T: Real>(n: usize, k: usize, count: usize, weighted: bool, equal: bool)
 fn rows_keep_their_largest_components() {
     for (n, k) in [(1, 3), (40, 16), (130, 33), (300, 70), (129, 200)] {
         for count in [1, 2, k / 2 + 1, k, k + 5] {
-            check::<f64>(n, k, count, count % 2 == 0, false);
-            check::<f32>(n, k, count, count % 2 == 1, false);
+            check::<f64>(n, k, count, count % 2 == 0, (false, false));
+            check::<f32>(n, k, count, count % 2 == 1, (false, false));
+            check::<f32>(n, k, count, false, (false, true));
         }
     }
 }
@@ -102,6 +115,6 @@ fn rows_keep_their_largest_components() {
 #[test]
 fn of_equal_components_the_first_stay() {
     for count in [1, 3, 8, 9, 40] {
-        check::<f64>(17, 41, count, false, true);
+        check::<f64>(17, 41, count, false, (true, false));
     }
 }

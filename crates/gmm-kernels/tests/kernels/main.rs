@@ -14,6 +14,7 @@ mod lloyd;
 mod math;
 mod mixing;
 mod moves;
+mod nearby_sums;
 mod pass;
 mod products;
 mod scores;

@@ -23,7 +23,9 @@ impl<T: super::Dispatch> Kernel<T> for Score<'_, T> {
         for (row, components, weight) in rows.each() {
             densities(w, parameters, (row, rows.d), components, joint);
             let (top, total) = exponentials(w, joint);
-            sum += weight * log_density(top, total);
+            if weight > 0.0 {
+                sum += weight * log_density(top, total);
+            }
         }
         sum
     }

@@ -27,7 +27,7 @@ impl<'a> Lane<'a> {
     /// A lane for each of the loops that there is memory for, at least one, with the parameters of `mixture`.
     ///
     /// # Errors
-    /// [`Error::Memory`]; [`Error::Device`].
+    /// [`Error::Memory`]; [`Error::Device`]. Nothing on the device uses the loops then.
     pub(super) fn open<T: Number>(
         loops: impl Iterator<Item = &'a mut Loop>,
         rows: &mut Rows<T>,
@@ -36,17 +36,25 @@ impl<'a> Lane<'a> {
         mixture: &Mixture,
     ) -> Result<Vec<Self>, Error> {
         let mut lanes: Vec<Self> = Vec::new();
-        for em in loops {
-            match em.reserve(rows, plan, workspace) {
-                Err(Error::Memory { .. }) if !lanes.is_empty() => break,
-                reserved => reserved?,
+        let begun = || {
+            for em in loops {
+                match em.reserve(rows, plan, workspace) {
+                    Err(Error::Memory { .. }) if !lanes.is_empty() => break,
+                    reserved => reserved?,
+                }
+                let scatter = rows.scatter.clone();
+                em.begin(rows, plan, workspace, &Start::of(mixture, scatter.as_deref()))?;
+                lanes.push(Lane { queue: Queue::new(&rows.gpu)?, em });
             }
-            let scatter = rows.scatter.clone();
-            em.begin(rows, plan, workspace, &Start::of(mixture, scatter.as_deref()))?;
-            lanes.push(Lane { queue: Queue::new(&rows.gpu)?, em });
+            rows.queue.wait(&rows.gpu)
+        };
+        match begun() {
+            Ok(()) => Ok(lanes),
+            Err(error) => {
+                rows.recover();
+                Err(error)
+            }
         }
-        rows.queue.wait(&rows.gpu)?;
-        Ok(lanes)
     }
 
     /// Waits for the passes, and returns whether none met a number that its operands cannot hold.

@@ -29,13 +29,13 @@ use crate::cuda::rows::Rows;
 const WHAT: &str = "the speakers on the GPU";
 
 /// Most trials of a launch: a grid has no more rows of blocks.
-const MOST_TRIALS: usize = 65_535;
+const MOST_TRIALS: usize = if cfg!(test) { 2 } else { 65_535 };
 
 /// Fewest rows of a block.
 const ROWS_OF_BLOCK: usize = 16;
 
-/// The ratio of each trial, with NaN where both densities are 0. `parts` are the utterances. `None` if no path keeps enough
-/// precision, or memory lacks.
+/// The ratio of each trial, with NaN where both densities are 0. `parts` are the utterances; trials number the `used` speakers. `None` if no path
+/// keeps enough precision, memory lacks, or the largest components of a row cannot be told.
 ///
 /// # Errors
 /// As for a pass.
@@ -44,9 +44,10 @@ pub(crate) fn ratios<T: Number>(
     paths: &[&'static dyn EmPath],
     parts: &[Part],
     asked: &Ratios<'_>,
+    used: &[usize],
 ) -> Result<Option<Vec<f64>>, Error> {
     let Some(plan) = plan_of(rows, paths, asked.background, parts, Some(asked.top))? else { return Ok(None) };
-    let done = on_path(em, rows, &plan, parts, asked);
+    let done = on_path(em, rows, &plan, (parts, used), asked);
     if done.is_err() {
         rows.recover();
     }
@@ -74,20 +75,21 @@ impl OfUtterance {
         1 + self.asked.len()
     }
 
-    /// The utterances that have trials, and the mixture of each of their trials.
-    fn all(parts: &[Part], asked: &Ratios<'_>, multiprocessors: usize) -> (Vec<Self>, Vec<u32>) {
+    /// All of them, the mixture of each of their trials, and the number of sums.
+    fn all(parts: &[Part], asked: &Ratios<'_>, multiprocessors: usize) -> (Vec<Self>, Vec<u32>, usize) {
         let mut of = vec![Vec::new(); parts.len()];
         asked.trials.iter().enumerate().for_each(|(at, trial)| of[trial.utterance].push(at));
         let (mut all, mut mixtures, mut sums) = (Vec::new(), Vec::new(), 0);
-        for (part, asked_here) in parts.iter().zip(of).filter(|(_, asked)| !asked.is_empty()) {
+        for (part, asked_here) in parts.iter().zip(of) {
             let (first, most) = (mixtures.len(), part.rows.len().div_ceil(ROWS_OF_BLOCK));
             mixtures.push(0);
             mixtures.extend(asked_here.iter().map(|&at| 1 + asked.trials[at].speaker as u32));
             let splits = (2 * multiprocessors).div_ceil(1 + asked_here.len()).min(most);
-            all.push(Self { part: part.clone(), asked: asked_here, first, splits, sums });
-            sums += all.last().map_or(0, |one| one.len() * splits);
+            let one = Self { part: part.clone(), asked: asked_here, first, splits, sums };
+            sums += one.len() * splits;
+            all.push(one);
         }
-        (all, mixtures)
+        (all, mixtures, sums)
     }
 }
 
@@ -96,13 +98,12 @@ fn on_path<T: Number>(
     em: &mut Loop,
     rows: &mut Rows<T>,
     plan: &LoopPlan,
-    parts: &[Part],
+    (parts, used): (&[Part], &[usize]),
     asked: &Ratios<'_>,
 ) -> Result<Option<Vec<f64>>, Error> {
     let workspace = Workspace::of(plan);
-    let (utterances, mixtures) = OfUtterance::all(parts, asked, rows.gpu.limits.multiprocessors as usize);
-    let scored =
-        Scored::send(rows, asked, &mixtures, utterances.last().map_or(0, |one| one.sums + one.len() * one.splits))?;
+    let (utterances, mixtures, n_sums) = OfUtterance::all(parts, asked, rows.gpu.limits.multiprocessors as usize);
+    let scored = Scored::send(rows, (asked, used), &mixtures, n_sums)?;
     let longest = parts.iter().map(|part| part.rows.len() as u64).max().unwrap_or(0).min(plan.grid.chunk);
     let mut others: Vec<Loop> = (1..LANES.min(utterances.len())).map(|_| Loop::empty()).collect();
     let listed = |_| Slot::<u32>::taken(&rows.gpu, WHAT, tiled_len(longest, plan.largest) as usize);
@@ -148,28 +149,33 @@ struct Scored {
 }
 
 impl Scored {
-    /// Copies the parameters to the device.
-    fn send<T: Number>(rows: &mut Rows<T>, asked: &Ratios<'_>, mixtures: &[u32], n_sums: usize) -> Result<Self, Error> {
-        let (background, speakers) = (asked.background, &asked.speakers);
+    /// Copies the parameters of the background and of the `used` speakers to the device.
+    fn send<T: Number>(
+        rows: &mut Rows<T>,
+        (asked, used): (&Ratios<'_>, &[usize]),
+        mixtures: &[u32],
+        n_sums: usize,
+    ) -> Result<Self, Error> {
+        let background = asked.background;
         let (k, d) = background.means().dim();
-        let others: &[Mixture] = match speakers {
-            Speakers::Means(_) => &[],
-            Speakers::Mixtures(all) => all,
+        // Those with scales of their own.
+        let owners: Vec<&Mixture> = match &asked.speakers {
+            Speakers::Means(_) => vec![background],
+            Speakers::Mixtures(all) => [background].into_iter().chain(used.iter().map(|&i| &all[i])).collect(),
         };
-        let owners = || [background].into_iter().chain(others);
-        let is_matrix = |one: &Mixture| matches!(one.covariance_type(), CovarianceType::Full | CovarianceType::Tied);
-        let triangles = owners().any(is_matrix);
-        let of_scales = k * if triangles { packed_len(d as u32) as usize } else { d };
-        let (n_means, n_owners) = ((1 + speakers.len()) * k * d, owners().count());
-        let wanted = 8 * (n_means + n_owners * (of_scales + k) + n_sums) + 4 * mixtures.len();
+        let is_matrix = |one: &&Mixture| matches!(one.covariance_type(), CovarianceType::Full | CovarianceType::Tied);
+        let triangles = owners.iter().any(is_matrix);
+        let of_component = if triangles { packed_len(d as u32) as usize } else { d };
+        let (n_means, n_constants) = ((1 + used.len()) * k * d, owners.len() * k);
+        let wanted = 8 * (n_means + n_constants * (of_component + 1) + n_sums) + 4 * mixtures.len();
         rows.room(WHAT, wanted as u128, 0)?;
         let gpu = &rows.gpu;
         let sent = Self {
             means: Slot::taken(gpu, WHAT, n_means)?,
-            scales: Slot::taken(gpu, WHAT, n_owners * of_scales)?,
-            constants: Slot::taken(gpu, WHAT, n_owners * k)?,
+            scales: Slot::taken(gpu, WHAT, n_constants * of_component)?,
+            constants: Slot::taken(gpu, WHAT, n_constants)?,
             triangles,
-            of_each: !others.is_empty(),
+            of_each: owners.len() > 1,
             mixtures: Slot::taken(gpu, WHAT, mixtures.len())?,
             n_mixtures: mixtures.len(),
             sums: Slot::taken(gpu, WHAT, n_sums)?,
@@ -178,8 +184,8 @@ impl Scored {
         let means_of = |i: usize| -> ArrayView2<'_, f64> {
             match (i.checked_sub(1), asked.speakers.borrowed()) {
                 (None, _) => background.means(),
-                (Some(i), Speakers::Means(means)) => means.index_axis_move(Axis(0), i),
-                (Some(i), Speakers::Mixtures(all)) => all[i].means(),
+                (Some(i), Speakers::Means(means)) => means.index_axis_move(Axis(0), used[i]),
+                (Some(i), Speakers::Mixtures(all)) => all[used[i]].means(),
             }
         };
         send(gpu, &rows.queue, &mut sent.means.first(n_means), d, |piece, chunk| {
@@ -189,15 +195,16 @@ impl Scored {
                 to.iter_mut().zip(mean.iter().zip(&rows.shift)).for_each(|(to, (mean, shift))| *to = mean - shift);
             });
         })?;
-        let each = owners().collect::<Vec<_>>();
-        send(gpu, &rows.queue, &mut sent.scales.first(n_owners * of_scales), of_scales, |piece, chunk| {
-            chunk.par_chunks_exact_mut(of_scales).zip(&each[piece.start / of_scales..]).for_each(|(to, one)| {
-                to.copy_from_slice(&scales(one, triangles));
-            });
+        let scales: Vec<Scales<'_>> = owners.iter().map(|one| Scales::of(one, triangles)).collect();
+        let to = &mut sent.scales.first(n_constants * of_component);
+        send(gpu, &rows.queue, to, of_component, |piece, chunk| {
+            let components = piece.start / of_component..piece.end / of_component;
+            let slots = chunk.par_chunks_exact_mut(of_component).zip(components);
+            slots.for_each(|(to, at)| scales[at / k].write(at % k, to));
         })?;
-        send(gpu, &rows.queue, &mut sent.constants.first(n_owners * k), k, |piece, chunk| {
-            for (to, one) in chunk.chunks_exact_mut(k).zip(&each[piece.start / k..]) {
-                to.iter_mut().zip(0..).for_each(|(to, c)| *to = one.log_weight(c) + one.log_normalizer(c));
+        send(gpu, &rows.queue, &mut sent.constants.first(n_constants), 1, |piece, chunk| {
+            for (to, at) in chunk.iter_mut().zip(piece) {
+                *to = owners[at / k].log_weight(at % k) + owners[at / k].log_normalizer(at % k);
             }
         })?;
         let to = &mut sent.mixtures.first(mixtures.len());
@@ -253,33 +260,61 @@ impl Scored {
 }
 
 /// What multiplies differences from the means: inverses of standard deviations, or of Cholesky factors by columns.
-fn scales(mixture: &Mixture, triangles: bool) -> Vec<f64> {
-    let (k, d) = mixture.means().dim();
-    let out = &mut Vec::new();
-    let columns = |factor: &Cholesky, out: &mut Vec<f64>| {
-        let mut column = vec![0.0; d];
-        for j in 0..d {
-            column.fill(0.0);
-            column[j] = 1.0;
-            factor.solve_lower(&mut column);
-            out.extend(&column[j..]);
-        }
-    };
-    // Columns of a diagonal matrix, or the numbers alone.
-    let diagonal = |deviation: &dyn Fn(usize) -> f64, out: &mut Vec<f64>| {
-        for j in 0..d {
-            out.push(1.0 / deviation(j));
-            out.extend(std::iter::repeat_n(0.0, if triangles { d - 1 - j } else { 0 }));
-        }
-    };
-    match mixture.factors() {
-        Factors::Full(all) => all.iter().for_each(|factor| columns(factor, out)),
-        Factors::Tied(one) => {
-            columns(one, out);
-            *out = out.repeat(k);
-        }
-        Factors::Diag(sd) => sd.outer_iter().for_each(|sd| diagonal(&|j| sd[j], out)),
-        Factors::Spherical(sd) => sd.iter().for_each(|sd| diagonal(&|_| *sd, out)),
+struct Scales<'a> {
+    factors: &'a Factors,
+    /// The inverse that all components share.
+    tied: Option<Vec<f64>>,
+    triangles: bool,
+}
+
+impl<'a> Scales<'a> {
+    fn of(mixture: &'a Mixture, triangles: bool) -> Self {
+        let factors = mixture.factors();
+        let tied = match factors {
+            Factors::Tied(one) => {
+                let mut inverse = vec![0.0; one.packed().len()];
+                invert(one, &mut inverse);
+                Some(inverse)
+            }
+            _ => None,
+        };
+        Self { factors, tied, triangles }
     }
-    std::mem::take(out)
+
+    /// Those of component `c`.
+    fn write(&self, c: usize, to: &mut [f64]) {
+        match self.factors {
+            Factors::Full(all) => invert(&all[c], to),
+            Factors::Tied(_) => to.copy_from_slice(self.tied.as_deref().unwrap_or_default()),
+            Factors::Diag(sd) => self.diagonal(sd.row(c).iter().copied(), sd.ncols(), to),
+            Factors::Spherical(sd) => {
+                // A triangle of d columns has d (d + 1) / 2 entries.
+                let d = if self.triangles { (2 * to.len()).isqrt() } else { to.len() };
+                self.diagonal(std::iter::repeat_n(sd[c], d), d, to);
+            }
+        }
+    }
+
+    /// Of `d` standard deviations, as columns of a diagonal matrix, or alone.
+    fn diagonal(&self, deviations: impl Iterator<Item = f64>, d: usize, to: &mut [f64]) {
+        to.fill(0.0);
+        let mut at = 0;
+        for (j, deviation) in deviations.enumerate() {
+            to[at] = 1.0 / deviation;
+            at += if self.triangles { d - j } else { 1 };
+        }
+    }
+}
+
+/// Writes the inverse of a factor column by column.
+fn invert(factor: &Cholesky, to: &mut [f64]) {
+    let d = factor.dim();
+    let (mut column, mut at) = (vec![0.0; d], 0);
+    for j in 0..d {
+        column.fill(0.0);
+        column[j] = 1.0;
+        factor.solve_lower(&mut column);
+        to[at..at + d - j].copy_from_slice(&column[j..]);
+        at += d - j;
+    }
 }

@@ -3,7 +3,7 @@
 use super::halves::problem;
 use super::*;
 use crate::CpuEngine;
-use crate::adapt::{RatioOptions, Speakers, Trial, Utterances, log_likelihood_ratios};
+use crate::adapt::{RatioOptions, Ratios, Speakers, Trial, Utterances, log_likelihood_ratios};
 
 const SHAPE: (usize, usize, usize) = (700, 5, 9);
 
@@ -118,6 +118,81 @@ fn ratios_are_those_of_sorted_densities() {
             }
         }
     }
+}
+
+/// Chunks of one tile: sums are added, and the list of a chunk is written again for the next.
+#[test]
+fn chunks_of_rows_give_the_ratios_of_all() {
+    for kind in [CovarianceType::Full, CovarianceType::Spherical] {
+        let (rows, background) = problem(kind, SHAPE);
+        let data = Dataset::new(rows).unwrap().with_weights((0..SHAPE.0).map(|i| (i % 3) as f64).collect()).unwrap();
+        let storage = gmm_model::RowStorage { precision: Precision::F64, shift: vec![0.25; SHAPE.1] };
+        let (utterances, speakers) = ([0..100, 130..700], [background.clone(), moved(&background, kind, 0.2)]);
+        let trials = [1, 1, 1].map(|speaker| Trial { speaker, utterance: 1 });
+        let speakers = Speakers::Mixtures(&speakers);
+        let asked = Ratios { background: &background, speakers, utterances: &utterances, trials: &trials, top: 4 };
+        let fake = Fake::install(Machine { multiprocessors: 8, ..Machine::default() });
+        let engine = CudaEngine::new(0).unwrap();
+        let of = |plan: &str| {
+            let forced = plan::ForcedPlan::parse(plan).unwrap();
+            parts::ratios_with::<f64>(&engine.gpu, &data, &storage, &asked, forced).unwrap().unwrap()
+        };
+        let (whole, chunks) = (of(""), of("chunk=128"));
+        close(&chunks, &whole, 1e-13, &format!("{kind}"));
+        let want = naive(&data, 130..700, (&background, &moved(&background, kind, 0.2)), 4);
+        close(&whole, &[want; 3], 1e-12, &format!("{kind}"));
+        drop(engine);
+        fake.0.assert_clean("chunks");
+    }
+}
+
+/// Of components without a density in the rows' precision, the CPU alone knows the largest.
+#[test]
+fn components_that_cannot_be_told_apart_are_left_to_the_cpu() {
+    let of = |means: [f64; 3]| {
+        let variances = Covariances::Diag(Array2::ones((3, 1)));
+        let means = Array2::from_shape_vec((3, 1), means.to_vec()).unwrap();
+        Mixture::new(Array1::from_elem(3, 1.0 / 3.0), means, variances).unwrap()
+    };
+    for (far, top, same) in [(20.0, 2, true), (20.0, 1, false), (3.0, 2, false)] {
+        let (background, speakers) = (of([0.0, 2.0 * far, far]), [of([3.0 * far, 2.0 * far, far / 4.0])]);
+        let data = Dataset::new(Array2::<f32>::from_shape_fn((200, 1), |(i, _)| (i % 2) as f32)).unwrap();
+        let utterances = [0..150, 100..200];
+        let trials = [0, 1].map(|utterance| Trial { speaker: 0, utterance });
+        let ratios = |engine: &dyn Engine| {
+            let (speakers, utterances) = (Speakers::Mixtures(&speakers), Utterances::new(&data, &utterances));
+            log_likelihood_ratios(engine, &background, &speakers, &utterances, &trials, &RatioOptions { top }).unwrap()
+        };
+        let fake = Fake::install(Machine { multiprocessors: 8, ..Machine::default() });
+        let engine = CudaEngine::new(0).unwrap();
+        let (found, on_cpu) = (ratios(&engine), ratios(&CpuEngine::new(1).unwrap()));
+        assert_eq!(found == on_cpu, same, "{far} {top}: {found:?}, {on_cpu:?}");
+        close(&found, &on_cpu, 2e-5, &format!("{far} {top}"));
+        drop(engine);
+        fake.0.assert_clean("far components");
+    }
+}
+
+#[test]
+fn rows_of_weight_0_count_nowhere() {
+    let (mut rows, background) = problem(CovarianceType::Diag, SHAPE);
+    rows.row_mut(300).fill(1e200);
+    let mut weights = vec![1.0; SHAPE.0];
+    weights[300] = 0.0;
+    let data = Dataset::new(rows).unwrap().with_weights(weights).unwrap();
+    let (speakers, all) = ([moved(&background, CovarianceType::Diag, 0.2)], [200..700]);
+    let of = |engine: &dyn Engine| {
+        let (speakers, utterances) = (Speakers::Mixtures(&speakers), Utterances::new(&data, &all));
+        let trials = [Trial { speaker: 0, utterance: 0 }];
+        log_likelihood_ratios(engine, &background, &speakers, &utterances, &trials, &RatioOptions::default()).unwrap()
+    };
+    let fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let found = of(&engine);
+    assert!(found[0].is_finite());
+    close(&found, &of(&CpuEngine::new(1).unwrap()), 1e-11, "a row of weight 0");
+    drop(engine);
+    fake.0.assert_clean("a row of weight 0");
 }
 
 #[test]

@@ -282,8 +282,8 @@ impl<const D: usize, const S: usize, const FULL: bool> Pass<'_, D, S, FULL> {
         }
     }
 
-    /// Zeroes the sums of groups of components that the block has not met before. Of threads with the same group several may
-    /// do so.
+    /// Zeroes the sums of groups of components that the block has not met before. Lists ascend: the thread with the first of a
+    /// group does so.
     #[inline(always)]
     unsafe fn meet(&self, list: List, own: Own) {
         let mut i = self.t;
@@ -292,7 +292,8 @@ impl<const D: usize, const S: usize, const FULL: bool> Pass<'_, D, S, FULL> {
             unsafe {
                 let c = self.at(list, i);
                 let group = (c / 8) as u64;
-                if device::load(own.met.cast_const(), group) == 0 {
+                let is_first = i == 0 || self.at(list, i - 1) / 8 != c / 8;
+                if is_first && device::load(own.met.cast_const(), group) == 0 {
                     device::store(own.met, group, 1);
                     let mut step = 0;
                     while step < own.place.steps {

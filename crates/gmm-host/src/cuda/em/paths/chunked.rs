@@ -343,6 +343,7 @@ fn f64_densities<T: Number>(
             factors: pointer(&own.factors),
             likelihoods: pointer(&own.likelihoods),
             components: components.as_ref().map_or(std::ptr::null_mut(), pointer),
+            state: components.as_ref().map_or(std::ptr::null_mut(), |_| pointer(&b.state)),
         };
         let blocks = (8 * tiles(n)).min(1 << 16) as u32;
         launch.launcher.launch(double_precision::largest::largest::<T>(), (blocks, 1), largest)

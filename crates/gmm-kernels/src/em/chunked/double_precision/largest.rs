@@ -10,6 +10,7 @@ use crate::each::each;
 use crate::em::chunked::double_precision::{WIDE, column};
 use crate::em::features::GROUP;
 use crate::em::lanes::row_weight;
+use crate::em::state::TROUBLE;
 use crate::layout::{TILE_ROWS, tiles};
 use crate::math::ln_f64;
 use crate::{Real, THREADS};
@@ -35,6 +36,9 @@ kernels! {
         likelihoods: *mut f64,
         /// `(tiles(n)*128, count)`: the numbers of the components that are kept, in order; null to leave them out.
         components: *mut u32,
+        /// State of the loop, or null without `components`: a row with fewer responsibilities above 0 than it keeps sets
+        /// [`TROUBLE`], since nothing tells which of the others are larger.
+        state: *mut u32,
     }
     /// Selects and rescales in place.
     largest => chunked_f64_largest_f32, chunked_f64_largest_f64, body::<T>, shared_bytes::<T>;
@@ -61,14 +65,14 @@ struct Part<T> {
 }
 
 impl<T: Real> Part<T> {
-    /// Calls `f(at, r)` for the lane's component of each group: its responsibility, and the place of the exponential.
+    /// Calls `f(at, r)` for the lane's component of each group: the place of the exponential, and the responsibility.
     #[inline(always)]
     unsafe fn for_each(self, mut f: impl FnMut(u64, f64)) {
         let (mut piece, mut group) = (0, 0);
         while piece < self.pieces {
             // SAFETY: a factor for each piece.
             let factor = unsafe { device::load(self.factors.cast_const(), (piece * TILE_ROWS) as u64) };
-            // All of a piece are on their way at the same time.
+            // All of a piece are in flight at the same time.
             let mut values = [0.0; WIDE as usize];
             each(WIDE as usize, |i| {
                 if (i as u32) < self.at_once {
@@ -209,6 +213,10 @@ unsafe fn sixteen_rows<T: Real>(a: &Largest<T>, sixteen: u64) {
         });
     }
     each(LANES.ilog2() as usize, |i| kept += warp::shuffle_xor(kept, ROWS << i));
+    if !a.components.is_null() && weight > 0.0 && low == 0 && nth == 0 {
+        // SAFETY: the state is there if the components are; all rows that write to it write the same.
+        unsafe { device::store(a.state, TROUBLE, 1) };
+    }
     // NaN stays: it reaches the sums, and the host takes another way.
     let scaled = weight > 0.0;
     let by = if scaled { weight / kept } else { 0.0 };
