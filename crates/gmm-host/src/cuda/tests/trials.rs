@@ -180,10 +180,10 @@ fn rows_of_weight_0_count_nowhere() {
     let mut weights = vec![1.0; SHAPE.0];
     weights[300] = 0.0;
     let data = Dataset::new(rows).unwrap().with_weights(weights).unwrap();
-    let (speakers, all) = ([moved(&background, CovarianceType::Diag, 0.2)], [200..700]);
+    let (speakers, all) = ([moved(&background, CovarianceType::Diag, 0.2)], [0..200, 200..700]);
     let of = |engine: &dyn Engine| {
         let (speakers, utterances) = (Speakers::Mixtures(&speakers), Utterances::new(&data, &all));
-        let trials = [Trial { speaker: 0, utterance: 0 }];
+        let trials = [Trial { speaker: 0, utterance: 1 }];
         log_likelihood_ratios(engine, &background, &speakers, &utterances, &trials, &RatioOptions::default()).unwrap()
     };
     let fake = Fake::install(Machine::default());
