@@ -89,8 +89,8 @@ fn statistics<A: Send>(
     done.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
 }
 
-/// The CPU for what an engine leaves to it: there is too little memory on a GPU, or `f64` is slow. The CPU has a way for every
-/// size.
+/// The CPU, with all threads, for what an engine leaves to it: a GPU has too little memory, slow `f64`, or cannot tell the
+/// largest components. The CPU has a way for all.
 pub(super) fn on_cpu_instead(engine: &dyn Engine) -> Result<CpuEngine, Error> {
     tracing::debug!("{} leaves the largest components to the CPU", engine.name());
     CpuEngine::new(0)

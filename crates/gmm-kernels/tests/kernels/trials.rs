@@ -32,7 +32,7 @@ fn check<T: Real>(Case { n, d, k, count, triangles, of_each, weighted }: Case) {
     let owners = if of_each { mixtures } else { 1 };
     let mut normals = |len: usize| -> Vec<f64> { (0..len).map(|_| draws.normal()).collect() };
     let (means, scales) = (normals(mixtures * k * d), normals(owners * k * of_component));
-    // Of a quarter of the rows, all densities are beyond the least number relative to one another.
+    // So far apart that some densities are 0 relative to others.
     let constants: Vec<f64> = normals(owners * k).iter().map(|v| 300.0 * v).collect();
     let components: Vec<u32> = (0..n * count).map(|i| ((i * 7 + i / count) % k) as u32).collect();
     let weights: Vec<f64> = (0..n).map(|row| [0.0, 1.0, 2.5][row % 3]).collect();

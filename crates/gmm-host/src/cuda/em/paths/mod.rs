@@ -1,6 +1,7 @@
 //! Every EM path on a device, best first. If all fail, the host runs the iterations with passes about the means.
 
 mod chunked;
+mod double_precision;
 pub(crate) mod fused;
 mod half_precision;
 pub(crate) mod nearby;
