@@ -145,16 +145,17 @@ impl Analyser {
         let scale = Array1::from_shape_fn(d, |j| variance(j).sqrt());
         let s = Array2::from_shape_fn((d, d), |(i, j)| s[[i, j]] / scale[i] / scale[j]);
         let least = Array1::from_shape_fn(d, |j| (least[j] / scale[j] / scale[j]).max(LEAST_SHARE));
+        let root = square_root(s.view());
         let mut psi = match previous {
             Some(previous) => Array1::from_shape_fn(d, |j| previous.uniquenesses[j] / scale[j] / scale[j]),
             None => first_uniquenesses(s.view(), h),
         };
         psi.zip_mut_with(&least, |v, &least| *v = v.max(least));
-        let mut best = Spectrum::of(s.view(), &psi, h);
+        let mut best = Spectrum::of(s.view(), &root, &psi, h);
         for _ in 1..ROUNDS {
             let mut next = psi.clone();
             update_uniquenesses(&mut next, best.precision(&psi), s.view(), &least);
-            let found = Spectrum::of(s.view(), &next, h);
+            let found = Spectrum::of(s.view(), &root, &next, h);
             let gain = found.objective - best.objective;
             // Also if it is NaN.
             let is_better = gain > 0.0;
@@ -207,6 +208,19 @@ fn first_uniquenesses(s: ArrayView2<'_, f64>, h: usize) -> Array1<f64> {
     })
 }
 
+/// A `C` with `C Cᵀ = S` for a positive semidefinite `S`, both `(d, d)`.
+fn square_root(s: ArrayView2<'_, f64>) -> Array2<f64> {
+    let d = s.nrows();
+    if let Ok(factor) = Cholesky::new(s) {
+        return Array2::from_shape_fn((d, d), |(i, j)| if j <= i { factor.at(i, j) } else { 0.0 });
+    }
+    let Ok(eigen) = Mat::from_fn(d, d, |i, j| s[[i, j]]).self_adjoint_eigen(Side::Lower) else {
+        return Array2::from_elem((d, d), f64::NAN);
+    };
+    let (values, u) = (eigen.S().column_vector(), eigen.U());
+    Array2::from_shape_fn((d, d), |(i, j)| u[(i, j)] * values[j].max(0.0).sqrt())
+}
+
 /// The `h` largest eigenvalues above 1 of `diag(ψ)^(-1/2) S diag(ψ)^(-1/2)`, and their eigenvectors.
 struct Spectrum {
     /// Descending, at most `h`.
@@ -220,12 +234,15 @@ struct Spectrum {
 }
 
 impl Spectrum {
-    fn of(s: ArrayView2<'_, f64>, psi: &Array1<f64>, h: usize) -> Self {
+    /// `root`: see [`square_root`]; `s` is its square.
+    ///
+    /// The trace of `Σ⁻¹ S` is a sum of squares, those of `C` scaled and shrunk along the factors. As the sum of the
+    /// eigenvalues that are left it would be rounded to `ε / ψ`, 1e-6 where a uniqueness is at its bound, and rounds that
+    /// gain less would look like the end.
+    fn of(s: ArrayView2<'_, f64>, root: &Array2<f64>, psi: &Array1<f64>, h: usize) -> Self {
         let d = s.nrows();
-        let root = psi.mapv(f64::sqrt);
-        let scaled = Mat::from_fn(d, d, |i, j| s[[i, j]] / root[i] / root[j]);
-        let trace: f64 = (0..d).map(|i| scaled[(i, i)]).sum();
-        let log_det: f64 = psi.iter().map(|v| v.ln()).sum();
+        let deviation = psi.mapv(f64::sqrt);
+        let scaled = Mat::from_fn(d, d, |i, j| s[[i, j]] / deviation[i] / deviation[j]);
         let Ok(eigen) = scaled.self_adjoint_eigen(Side::Lower) else {
             // It does not converge only for values that are not finite, which have no factors: the mixture is refused.
             return Self { values: Vec::new(), vectors: Array2::zeros((d, 0)), h, objective: f64::NAN };
@@ -233,8 +250,12 @@ impl Spectrum {
         let (all, u) = (eigen.S().column_vector(), eigen.U());
         let values: Vec<f64> = (0..h).map(|e| all[d - 1 - e]).take_while(|v| *v > 1.0).collect();
         let vectors = Array2::from_shape_fn((d, values.len()), |(i, e)| u[(i, d - 1 - e)]);
-        let explained: f64 = values.iter().map(|v| v.ln() + 1.0 - v).sum();
-        Self { values, vectors, h, objective: -(log_det + trace + explained) }
+        let scaled = root / &deviation.insert_axis(Axis(1));
+        let mut along = vectors.t().dot(&scaled);
+        along.outer_iter_mut().zip(&values).for_each(|(mut row, v)| row *= 1.0 - v.sqrt().recip());
+        let trace: f64 = (scaled - vectors.dot(&along)).iter().map(|v| v * v).sum();
+        let log_det: f64 = psi.iter().chain(&values).map(|v| v.ln()).sum();
+        Self { values, vectors, h, objective: -(log_det + trace) }
     }
 
     /// `Λ = diag(ψ)^(1/2) U diag(λ − 1)^(1/2)`, `(d, h)`; factors without an eigenvalue above 1 are 0.

@@ -109,6 +109,26 @@ fn a_covariance_of_factors_is_found_again() {
     }
 }
 
+/// The correlations of the iris flowers' four columns. With two factors two uniquenesses go to their bound; on the way one
+/// is there while a round gains no more than 1e-5.
+#[test]
+fn slow_rounds_beside_a_uniqueness_at_its_bound_are_not_the_end() {
+    let (a, b, c, d, e, f) = (-0.11756978, 0.87175378, 0.81794113, -0.4284401, -0.36612593, 0.96286543);
+    let iris = array![[1.0, a, b, c], [a, 1.0, d, e], [b, d, 1.0, f], [c, e, f, 1.0]];
+    let mut draws = Draws::for_purpose("test", 1, 0);
+    for _ in 0..100 {
+        // Other roundings: the same rows about another origin have such differences.
+        let mut s = iris.clone();
+        (0..4).for_each(|i| (0..=i).for_each(|j| s[[i, j]] *= 1.0 + 1e-15 * draws.normal()));
+        (0..4).for_each(|i| (0..i).for_each(|j| s[[j, i]] = s[[i, j]]));
+        let m = fitted(&s, 2);
+        let uniquenesses = m.loadings().expect("factors").uniquenesses.row(0);
+        for (found, expected) in uniquenesses.iter().zip([0.1598, 0.0, 0.0, 0.07025]) {
+            assert!((found - expected).abs() < 1e-4, "{uniquenesses}");
+        }
+    }
+}
+
 #[test]
 fn loadings_are_canonical() {
     let (s, _) = of_factors(7, 3, 5);
