@@ -181,17 +181,11 @@ impl Real for f64 {
     }
     #[inline(always)]
     fn shuffle_xor(self, mask: u32) -> Self {
-        let bits = self.to_bits();
-        let low = warp::shuffle_xor_u32(bits as u32, mask);
-        let high = warp::shuffle_xor_u32((bits >> 32) as u32, mask);
-        Self::from_bits((high as u64) << 32 | low as u64)
+        Self::from_bits(words::shuffle_xor_u64(self.to_bits(), mask))
     }
     #[inline(always)]
     fn shuffle_idx(self, lane: u32) -> Self {
-        let bits = self.to_bits();
-        let low = warp::shuffle_idx_u32(bits as u32, lane);
-        let high = warp::shuffle_idx_u32((bits >> 32) as u32, lane);
-        Self::from_bits((high as u64) << 32 | low as u64)
+        Self::from_bits(words::shuffle_idx_u64(self.to_bits(), lane))
     }
     #[inline(always)]
     fn shared_load(offset: u32) -> Self {

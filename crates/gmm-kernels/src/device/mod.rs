@@ -36,7 +36,7 @@ pub(crate) mod words {
         copies_arrive, copy_ahead_u64, exp2_approx_f32, fma_f32, fma_f64, global_load_u32x4, global_load_u64x2,
         global_store_u32x4, log2_approx_f32, reciprocal_approx_f32, reciprocal_approx_f64, shared_load_u32,
         shared_load_u32x4, shared_load_u64, shared_load_u64x2, shared_store_u32, shared_store_u32x4, shared_store_u64,
-        shared_store_u64x2, sqrt_f32, sqrt_f64,
+        shared_store_u64x2, shuffle_idx_u64, shuffle_xor_u64, sqrt_f32, sqrt_f64,
     };
     pub(crate) use super::machine::{global_load_u32x4_keeping, keeping};
 }

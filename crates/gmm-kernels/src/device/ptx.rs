@@ -92,6 +92,22 @@ pub fn shuffle_idx_u32(value: u32, lane: u32) -> u32 {
     unsafe { shfl_idx(ALL, value, lane, WHOLE) }
 }
 
+/// As [`shuffle_xor_u32`], of 64 bits.
+#[inline(always)]
+pub(crate) fn shuffle_xor_u64(value: u64, mask: u32) -> u64 {
+    let low = shuffle_xor_u32(value as u32, mask);
+    let high = shuffle_xor_u32((value >> 32) as u32, mask);
+    (high as u64) << 32 | low as u64
+}
+
+/// As [`shuffle_idx_u32`], of 64 bits.
+#[inline(always)]
+pub(crate) fn shuffle_idx_u64(value: u64, lane: u32) -> u64 {
+    let low = shuffle_idx_u32(value as u32, lane);
+    let high = shuffle_idx_u32((value >> 32) as u32, lane);
+    (high as u64) << 32 | low as u64
+}
+
 /// Whether `value` is true in any lane.
 #[inline(always)]
 pub fn any(value: bool) -> bool {

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use corosensei::stack::DefaultStack;
+use corosensei::stack::{self, DefaultStack, StackPointer};
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 use super::shadow::SharedMemory;
@@ -11,6 +11,13 @@ use crate::device::WARP;
 
 /// Ample for a kernel, whose state fits into registers; a panic message needs some of it.
 const STACK_BYTES: usize = 256 * 1024;
+
+/// Bytes between the first frames of neighbouring threads, of the order of what a kernel's frames take; an odd number of cache
+/// lines.
+const FRAMES_APART: usize = 17 * 64;
+
+/// The remainder of [`STACK_BYTES`] is still ample.
+const MOST_UNUSED: usize = 64 * 1024;
 
 /// Grid and block size of one launch.
 #[derive(Clone, Copy)]
@@ -64,7 +71,42 @@ struct Copy {
 thread_local!(static NOW: Cell<*const Thread<'static>> = const { Cell::new(std::ptr::null()) });
 
 // Mapping a stack costs more than a small block's work, so stacks are cached for the next launch.
-thread_local!(static STACKS: Cell<Vec<DefaultStack>> = const { Cell::new(Vec::new()) });
+thread_local!(static STACKS: Cell<Vec<Stack>> = const { Cell::new(Vec::new()) });
+
+/// A thread's stack. Its first frame begins elsewhere within the mapped pages than its neighbours': at the same place in each,
+/// the stacks of a warp would push one another out of the processor's caches.
+struct Stack {
+    pages: DefaultStack,
+    unused: usize,
+}
+
+impl Stack {
+    fn new(index: usize) -> Self {
+        let pages = DefaultStack::new(STACK_BYTES).expect("memory for a coroutine's stack");
+        Self { pages, unused: index * FRAMES_APART % MOST_UNUSED }
+    }
+}
+
+// SAFETY: a part of another stack, whose first address stays a multiple of 64 bytes; nothing else uses that stack.
+unsafe impl stack::Stack for Stack {
+    fn base(&self) -> StackPointer {
+        StackPointer::new(self.pages.base().get() - self.unused).expect("an address within the pages")
+    }
+
+    fn limit(&self) -> StackPointer {
+        self.pages.limit()
+    }
+
+    #[cfg(windows)]
+    fn teb_fields(&self) -> stack::StackTebFields {
+        self.pages.teb_fields()
+    }
+
+    #[cfg(windows)]
+    fn update_teb_fields(&mut self, stack_limit: usize, guaranteed_stack_bytes: usize) {
+        self.pages.update_teb_fields(stack_limit, guaranteed_stack_bytes);
+    }
+}
 
 /// Returns the running thread.
 #[inline]
@@ -128,26 +170,22 @@ pub fn emulate(grid: (u32, u32), threads: u32, shared_bytes: u32, kernel: impl F
     let kernel: &dyn Fn() = &kernel;
     // SAFETY: coroutines need `'static`, but none outlives `run_block`, which returns before this borrow ends.
     let kernel = unsafe { std::mem::transmute::<&dyn Fn(), &'static dyn Fn()>(kernel) };
-    let stack = || DefaultStack::new(STACK_BYTES).expect("memory for a coroutine's stack");
-    let mut stacks = STACKS.take();
-    stacks.resize_with(threads as usize, stack);
+    let mut cached = STACKS.take();
+    let others = cached.split_off(cached.len().min(threads as usize));
+    let mut stacks = cached;
+    stacks.extend((stacks.len()..threads as usize).map(Stack::new));
     for y in 0..grid.1 {
         for x in 0..grid.0 {
             stacks = run_block(shape, (x, y), shared_bytes, kernel, stacks);
         }
     }
+    stacks.extend(others);
     STACKS.set(stacks);
 }
 
-type Fiber = Coroutine<(), Stop, (), DefaultStack>;
+type Fiber = Coroutine<(), Stop, (), Stack>;
 
-fn run_block(
-    shape: Shape,
-    at: (u32, u32),
-    bytes: u32,
-    kernel: &'static dyn Fn(),
-    stacks: Vec<DefaultStack>,
-) -> Vec<DefaultStack> {
+fn run_block(shape: Shape, at: (u32, u32), bytes: u32, kernel: &'static dyn Fn(), stacks: Vec<Stack>) -> Vec<Stack> {
     let block = Block {
         shape,
         at,

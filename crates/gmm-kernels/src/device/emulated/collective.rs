@@ -41,14 +41,23 @@ pub fn sync_warp() {
 
 /// The value of lane `lane_id() ^ mask`.
 pub fn shuffle_xor_u32(value: u32, mask: u32) -> u32 {
-    let all = bring("shuffle_xor", &[u64::from(value)]);
-    all.get(all.lane() ^ mask, 0) as u32
+    shuffle_xor_u64(value.into(), mask) as u32
+}
+
+/// As [`shuffle_xor_u32`], of 64 bits.
+pub(crate) fn shuffle_xor_u64(value: u64, mask: u32) -> u64 {
+    let all = bring("shuffle_xor", &[value]);
+    all.get(all.lane() ^ mask, 0)
 }
 
 /// The value of lane `lane`.
 pub fn shuffle_idx_u32(value: u32, lane: u32) -> u32 {
-    let all = bring("shuffle_idx", &[u64::from(value)]);
-    all.get(lane, 0) as u32
+    shuffle_idx_u64(value.into(), lane) as u32
+}
+
+/// As [`shuffle_idx_u32`], of 64 bits.
+pub(crate) fn shuffle_idx_u64(value: u64, lane: u32) -> u64 {
+    bring("shuffle_idx", &[value]).get(lane, 0)
 }
 
 /// Whether `value` is true in any lane.

@@ -25,6 +25,7 @@ pub use collective::{
     any, ballot, mma_m8n8k4_f64, mma_m16n8k4_f64, mma_m16n8k8_f64, mma_m16n8k8_tf32, mma_m16n8k16_bf16,
     mma_m16n8k16_f16, mma_m16n8k16_f16_wide, mma_m16n8k16_f64, shuffle_idx_u32, shuffle_xor_u32, sync_warp,
 };
+pub(crate) use collective::{shuffle_idx_u64, shuffle_xor_u64};
 pub use halves::{from_halves, multiply_halves, to_halves};
 
 use block::{Stop, me};
