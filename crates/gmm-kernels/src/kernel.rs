@@ -101,13 +101,19 @@ macro_rules! kernels {
             $(#[$entry_doc])*
             #[cfg(not(target_arch = "nvptx64"))]
             pub fn $entry() -> $crate::Kernel<$args> {
+                // Compiled here alone, as `single` and `double`.
+                #[cfg(feature = "emulator")]
+                unsafe fn emulated(a: $args) {
+                    // SAFETY: the caller upholds the body's `# Safety`: `a` is as its fields document.
+                    unsafe { $body(a) }
+                }
                 let threads = kernels!(@threads $args $(, $threads)?);
                 $crate::Kernel {
                     name: stringify!($entry),
                     shared_bytes: $shared,
                     threads,
                     #[cfg(feature = "emulator")]
-                    body: $body,
+                    body: emulated,
                 }
             }
             kernels!(@entry $args $fields $entry f64 $body);
