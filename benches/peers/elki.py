@@ -1,6 +1,6 @@
 """ELKI's EM, over all rows and over a k-d tree, against gmm_rs on the CPU; log-likelihoods are compared before times are.
 
-Usage: python benches/peers/elki.py CLASSPATH [--turns 3] [--patience 900] [--out FOLDER]
+Usage: python benches/peers/elki.py CLASSPATH [--turns 3] [--patience 300] [--out FOLDER]
 
 CLASSPATH names the jars of ELKI 0.8 and of fastutil, on which it depends. ELKI computes with one thread, gmm_rs with all cores. Both
 start from the same mixture. ELKI's driver, Elki.java beside this file, needs a JDK. It needs this package.
@@ -106,7 +106,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("classpath", help="jars of ELKI and fastutil")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--patience", type=int, default=900, help="seconds for a run of ELKI")
+    parser.add_argument("--patience", type=int, default=300, help="seconds for a run of ELKI")
     parser.add_argument("--out", type=Path, help="folder for MACHINE/DATE-elki.csv; default: standard output")
     parser.add_argument("--commit", default="unknown", help="for the head of the record")
     asked = parser.parse_args()

@@ -10,7 +10,8 @@ use gmm_bench::record::Csv;
 use gmm_host::{
     CpuEngine, Engine, EvaluateOptions, Fit, FitOptions, FitRule, Init, Resident, Search, TruncatedOptions, fit,
 };
-use gmm_model::{CovarianceType, Dataset, Mixture, Precision};
+use gmm_model::{CovarianceModel, CovarianceType, Dataset, Mixture, Precision};
+use ndarray::Array1;
 
 use crate::large_k::problem;
 use crate::turns::TurnOptions;
@@ -43,6 +44,9 @@ const COLUMNS: &str = "sweep,engine,covariance,precision,n,d,k,listed,samples,ms
 pub(crate) struct Arguments {
     #[command(flatten)]
     common: TurnOptions,
+    /// diag, spherical, full, or factors:H. Others than diag up to 3000 components in 32 columns, and a single fit.
+    #[arg(long, default_value = "diag")]
+    covariance: CovarianceModel,
 }
 
 /// A kind of pass over the rows.
@@ -75,18 +79,21 @@ impl Pass {
 /// If a file cannot be written, or a bound is above the likelihood.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let TurnOptions { quick, turns, threads, seed, .. } = &arguments.common;
+    let model = arguments.covariance;
     let cpu = CpuEngine::new(*threads)?;
     let title = "milliseconds per EM pass over all components, over those near a tile of rows, and truncated";
-    let mut record = arguments.common.record(&cpu, "truncated", title, COLUMNS)?;
-    for (n, d) in SHAPES {
-        for k in GROWTH {
+    let name = format!("truncated --covariance {model}");
+    let is_diag = model == CovarianceType::Diag.into();
+    let mut record = arguments.common.record(&cpu, if is_diag { "truncated" } else { &name }, title, COLUMNS)?;
+    for (n, d) in SHAPES.into_iter().filter(|(_, d)| is_diag || *d == 32) {
+        for k in GROWTH.into_iter().filter(|k| is_diag || *k <= 3000) {
             let (n, k) = if *quick { (n / 10, k.div_ceil(10)) } else { (n, k) };
-            passes(&cpu, (n, d, k), (*turns, *seed), &mut record)?;
+            passes(&cpu, ((n, d, k), model), (*turns, *seed), &mut record)?;
         }
     }
-    for (n, d, k, listed, beside) in FITS {
+    for (n, d, k, listed, beside) in FITS.into_iter().take(if is_diag { FITS.len() } else { 1 }) {
         let (n, k) = if *quick { (n / 10, k / 10) } else { (n, k) };
-        fits(&cpu, (n, d, k), (listed, beside), *seed, &mut record)?;
+        fits(&cpu, ((n, d, k), model), (listed, beside), *seed, &mut record)?;
     }
     println!("{}", record.path().display());
     Ok(())
@@ -95,12 +102,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 /// The passes of one size, in turns. The first of each is not timed: it reorders the rows, or begins the search.
 fn passes(
     cpu: &CpuEngine,
-    (n, d, k): (usize, usize, usize),
+    ((n, d, k), model): ((usize, usize, usize), CovarianceModel),
     (turns, seed): (usize, u64),
     record: &mut Csv,
 ) -> Result<()> {
-    let kind = CovarianceType::Diag;
-    let (data, mixture) = problem((n, d, k), kind, seed)?;
+    let (data, mut mixture) = problem((n, d, k), model.kind, seed)?;
+    if let Some(h) = model.factors {
+        mixture = mixture.reduced_to_factors(h, Array1::zeros(d).view())?;
+    }
     let shift = vec![0.5; d];
     let load = |engine: &CpuEngine| engine.load(&data, Precision::F32, &shift);
     let way = |name: &str, rows, search| Pass { name: format!("{name} ({d} columns)"), rows, search };
@@ -129,7 +138,7 @@ fn passes(
         let (name, tried) = (way.name, way.search.map_or(String::new(), |search| format!("{:.1}", search.tried())));
         let log_likelihood = if tried.is_empty() { whole } else { bound };
         let line = format!(
-            "k,{name},{kind},f32,{n},{d},{k},{LISTED},{samples},{ms:.3},{tried},,,{log_likelihood:.3},{whole:.3},"
+            "k,{name},{model},f32,{n},{d},{k},{LISTED},{samples},{ms:.3},{tried},,,{log_likelihood:.3},{whole:.3},"
         );
         println!("{line}");
         record.push(&line)?;
@@ -140,23 +149,23 @@ fn passes(
 /// A fit by truncated EM, and by EM from the same start if `beside`.
 fn fits(
     cpu: &CpuEngine,
-    (n, d, k): (usize, usize, usize),
+    ((n, d, k), model): ((usize, usize, usize), CovarianceModel),
     (listed, beside): (usize, bool),
     seed: u64,
     record: &mut Csv,
 ) -> Result<()> {
-    let kind = CovarianceType::Diag;
-    let (data, _) = problem((n, d, k), kind, seed)?;
+    let (data, _) = problem((n, d, k), model.kind, seed)?;
     let em = FitOptions {
-        covariance_type: kind,
+        covariance_type: model.kind,
         precision: Some(Precision::F32),
         init: Init::RandomRows,
         max_iter: ITERATIONS,
         tol: 0.0,
         seed,
+        rule: FitRule { factors: model.factors, ..FitRule::none() },
         ..FitOptions::new(k)
     };
-    let rule = FitRule { truncated: Some(TruncatedOptions { components: listed }), ..FitRule::none() };
+    let rule = FitRule { truncated: Some(TruncatedOptions { components: listed }), ..em.rule.clone() };
     let timed = |options: &FitOptions| -> Result<(Fit, f64)> {
         let began = Instant::now();
         Ok((fit(cpu, &data, options)?, began.elapsed().as_secs_f64()))
@@ -177,7 +186,7 @@ fn fits(
     }
     let [em_seconds, other, gap] = std::array::from_fn(|i| beside_it.split(',').nth(i).unwrap_or_default().to_owned());
     let line = format!(
-        ",fit of {ITERATIONS},{kind},f32,{n},{d},{k},{listed},1,,,{seconds:.2},{em_seconds},{mine},{other},{gap}"
+        ",fit of {ITERATIONS},{model},f32,{n},{d},{k},{listed},1,,,{seconds:.2},{em_seconds},{mine},{other},{gap}"
     );
     println!("{line}");
     record.push(&line)?;

@@ -226,7 +226,21 @@ fn truncated_fits_say_that_their_likelihood_is_a_bound() {
     assert_eq!(rules[0], "truncated: each row counts for 3 of 40 components; the log-likelihood is a lower bound");
     // All components listed: EM itself.
     assert!((fit("--truncated 40") - whole).abs() < 1e-9, "{whole}");
-    folder.refuses("fit rows.npy -k 40 --truncated 3 -o m.json", 2, &["covariance_type", "diag or spherical"]);
+    folder.refuses(
+        "fit rows.npy -k 40 --covariance tied --truncated 3 -o m.json",
+        2,
+        &["covariance_type", "full, diag or spherical"],
+    );
+    // Covariances of factors.
+    let fit = |options: &str| {
+        let command =
+            format!("fit rows.npy -k 40 --covariance factors:2 --max-iter 20 --tol 0 {options} --json -o f.json");
+        folder.gmm(&command).ok().json()["mean_log_likelihood"].as_f64().unwrap()
+    };
+    assert!((fit("--truncated 40") - fit("")).abs() < 1e-9);
+    let bound = fit("--truncated 3");
+    let score = folder.gmm("score f.json rows.npy --json").ok().json()["mean_log_likelihood"].as_f64().unwrap();
+    assert!(bound <= score + 1e-9 && bound > score - 0.1, "{bound} beside {score}");
     folder.refuses("fit rows.npy -k 40 --truncated x=0..1 -o m.json", 2, &["--recorded"]);
     folder.refuses("fit rows.npy -k 4 --covariance diag --truncated 2 --noise -o m.json", 2, &["uniform noise"]);
 }

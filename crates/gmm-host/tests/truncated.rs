@@ -6,11 +6,28 @@ use gmm_host::{
     fit_resumed, shift,
 };
 use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision};
-use ndarray::{Array1, Array2};
+use ndarray::{Array1, Array2, Array3};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-const KINDS: [CovarianceType; 2] = [CovarianceType::Diag, CovarianceType::Spherical];
+const KINDS: [CovarianceType; 3] = [CovarianceType::Full, CovarianceType::Diag, CovarianceType::Spherical];
+
+/// All kinds, and numbers of factors of the full one.
+const MODELS: [(CovarianceType, Option<usize>); 5] = [
+    (CovarianceType::Full, None),
+    (CovarianceType::Full, Some(1)),
+    (CovarianceType::Full, Some(3)),
+    (CovarianceType::Diag, None),
+    (CovarianceType::Spherical, None),
+];
+
+/// The mixture with factors, if there is a number of them that columns allow.
+fn of_factors(mixture: Mixture, h: Option<usize>) -> Mixture {
+    match h.filter(|h| *h < mixture.n_features()) {
+        Some(h) => mixture.reduced_to_factors(h, Array1::zeros(mixture.n_features()).view()).unwrap(),
+        None => mixture,
+    }
+}
 
 fn load(threads: usize, data: &Dataset, precision: Precision) -> Box<dyn Resident> {
     CpuEngine::new(threads).unwrap().load(data, precision, &shift::of_data(data)).unwrap()
@@ -31,6 +48,9 @@ fn clusters(n: usize, d: usize, k: usize, kind: CovarianceType, seed: u64) -> (D
 
 fn even(kind: CovarianceType, k: usize, d: usize, variance: f64) -> Covariances {
     match kind {
+        CovarianceType::Full => {
+            Covariances::Full(Array3::from_shape_fn((k, d, d), |(_, i, j)| if i == j { variance } else { 0.0 }))
+        }
         CovarianceType::Diag => Covariances::Diag(Array2::from_elem((k, d), variance)),
         _ => Covariances::Spherical(Array1::from_elem(k, variance)),
     }
@@ -50,9 +70,9 @@ fn options(k: usize, g: usize, kind: CovarianceType, start: Mixture) -> FitOptio
 
 #[test]
 fn with_all_components_listed_a_pass_is_that_of_em() {
-    for kind in KINDS {
+    for (kind, h) in MODELS {
         for (n, d, k) in [(1, 1, 1), (777, 3, 5), (5001, 17, 23), (300, 33, 2)] {
-            let start = common::mixture(kind, k, d, 40.0, 1.0, 7);
+            let start = of_factors(common::mixture(kind, k, d, 40.0, 1.0, 7), h);
             let weights: Vec<f64> = (0..n).map(|i| if i % 5 == 3 { 0.0 } else { 1.0 + (i % 3) as f64 }).collect();
             let plain = Dataset::new(common::rows(n, d, 40.0, 1.0, 3)).unwrap();
             let weighted = plain.clone().with_weights(weights).unwrap();
@@ -81,9 +101,10 @@ fn with_all_components_listed_a_pass_is_that_of_em() {
 
 #[test]
 fn the_bound_is_below_the_likelihood_and_never_falls() {
-    for kind in KINDS {
+    for (kind, h) in MODELS {
         for (n, d, k, g) in [(4000, 5, 60, 3), (3000, 12, 200, 2), (2500, 2, 40, 1)] {
             let (data, mixture) = clusters(n, d, k, kind, 11);
+            let (mixture, h) = (of_factors(mixture, h), h.filter(|h| *h < d));
             let mut rows = load(2, &data, Precision::F64);
             let mut search = Search::new(g, 5);
             let mut last = f64::NEG_INFINITY;
@@ -96,7 +117,9 @@ fn the_bound_is_below_the_likelihood_and_never_falls() {
                 assert!(found.search.tried() < k as f64, "{} of {k} components tried", found.search.tried());
                 (search, last) = (found.search, bound);
             }
-            let trace = fit(&CpuEngine::new(2).unwrap(), &data, &options(k, g, kind, mixture)).unwrap().summary.trace;
+            let mut options = options(k, g, kind, mixture);
+            options.rule.factors = h;
+            let trace = fit(&CpuEngine::new(2).unwrap(), &data, &options).unwrap().summary.trace;
             assert_eq!(trace.len(), 30);
             let falls = trace.windows(2).filter(|two| two[1] < two[0] - 1e-12 * two[0].abs()).count();
             assert_eq!(falls, 0, "{kind} d={d}: {trace:?}");
@@ -106,12 +129,19 @@ fn the_bound_is_below_the_likelihood_and_never_falls() {
 
 #[test]
 fn fits_reach_the_optima_of_em() {
-    for kind in KINDS {
-        for (n, d, k, g) in [(6000, 4, 50, 4), (9000, 16, 150, 3), (20_000, 24, 600, 3)] {
+    for (kind, h) in MODELS {
+        // Not so many parameters that an optimum is a matter of chance.
+        let sizes: &[_] = match kind {
+            CovarianceType::Full => &[(6000, 4, 50, 4), (4000, 8, 60, 3)],
+            _ => &[(6000, 4, 50, 4), (9000, 16, 150, 3), (20_000, 24, 600, 3)],
+        };
+        for &(n, d, k, g) in sizes {
             let (data, start) = clusters(n, d, k, kind, 3);
             let cpu = CpuEngine::new(2).unwrap();
-            let given = options(k, g, kind, start);
-            let whole = fit(&cpu, &data, &FitOptions { rule: FitRule::none(), ..given.clone() }).unwrap();
+            let mut given = options(k, g, kind, start);
+            given.rule.factors = h;
+            let whole = FitRule { truncated: None, ..given.rule.clone() };
+            let whole = fit(&cpu, &data, &FitOptions { rule: whole, ..given.clone() }).unwrap();
             let found = fit(&cpu, &data, &given).unwrap();
             let under = |fit: &Fit| {
                 let mut rows = load(2, &data, Precision::F64);
@@ -120,7 +150,7 @@ fn fits_reach_the_optima_of_em() {
             // In natural units per row: a difference of 1 % of the likelihood means nothing where that is near 0.
             let gap = (under(&whole) - under(&found)) / n as f64;
             let bound = (under(&found) - found.summary.log_likelihood) / n as f64;
-            println!("{kind} {n}x{d} k={k}: {gap:.4} below EM, bound {bound:.4} below the likelihood");
+            println!("{kind} {h:?} {n}x{d} k={k}: {gap:.4} below EM, bound {bound:.4} below the likelihood");
             assert!(gap < 0.01, "{kind} d={d}: {gap} per row below EM");
             let rounding = 1e-12 * (under(&found) / n as f64).abs();
             assert!((-rounding..0.01).contains(&bound), "{kind} d={d}: {bound}");
@@ -131,9 +161,16 @@ fn fits_reach_the_optima_of_em() {
 
 #[test]
 fn bits_depend_on_no_threads_and_survive_a_pause() {
-    let (data, start) = clusters(9000, 6, 80, CovarianceType::Diag, 2);
-    let given = options(80, 3, CovarianceType::Diag, start);
-    let fits: Vec<Fit> = [1, 2, 5].map(|threads| fit(&CpuEngine::new(threads).unwrap(), &data, &given).unwrap()).into();
+    for (kind, h) in [(CovarianceType::Diag, None), (CovarianceType::Full, Some(2))] {
+        let (data, start) = clusters(9000, 6, 80, kind, 2);
+        let mut given = options(80, 3, kind, start);
+        given.rule.factors = h;
+        same_bits(&data, &given);
+    }
+}
+
+fn same_bits(data: &Dataset, given: &FitOptions) {
+    let fits: Vec<Fit> = [1, 2, 5].map(|threads| fit(&CpuEngine::new(threads).unwrap(), data, given).unwrap()).into();
     for other in &fits[1..] {
         assert_eq!(other.mixture, fits[0].mixture);
         assert_eq!(other.summary.trace, fits[0].summary.trace);
@@ -141,17 +178,20 @@ fn bits_depend_on_no_threads_and_survive_a_pause() {
     }
     let cpu = CpuEngine::new(2).unwrap();
     // Read from several files.
-    let divided = fit(&cpu, &data.clone().with_parts(vec![100, 5000]), &given).unwrap();
+    let divided = fit(&cpu, &data.clone().with_parts(vec![100, 5000]), given).unwrap();
     assert_eq!(divided.mixture, fits[0].mixture);
-    let paused = fit(&cpu, &data, &FitOptions { max_iter: 11, ..given.clone() }).unwrap();
+    let paused = fit(&cpu, data, &FitOptions { max_iter: 11, ..given.clone() }).unwrap();
     let go_on = &mut |_: &gmm_host::Iteration<'_>| std::ops::ControlFlow::Continue(());
-    let resumed = fit_resumed(&cpu, &data, &given, paused.state, go_on).unwrap();
+    let resumed = fit_resumed(&cpu, data, given, paused.state, go_on).unwrap();
     assert_eq!(resumed.mixture, fits[0].mixture);
 }
 
 #[test]
 fn equal_rows_far_rows_and_empty_components_are_no_trouble() {
-    let kind = CovarianceType::Diag;
+    KINDS.into_iter().for_each(troubles);
+}
+
+fn troubles(kind: CovarianceType) {
     let k = 30;
     let start = |d: usize| {
         let means = Array2::from_shape_fn((k, d), |(c, j)| c as f64 + 0.1 * j as f64);
@@ -195,8 +235,8 @@ fn what_cannot_be_truncated_is_refused() {
     let given = options(4, 2, CovarianceType::Diag, start);
     let zero = FitRule { truncated: Some(TruncatedOptions { components: 0 }), ..FitRule::none() };
     refused(&data, &FitOptions { rule: zero, ..given.clone() }, "truncated");
-    let full = FitOptions { covariance_type: CovarianceType::Full, init: Init::KMeans, ..given.clone() };
-    refused(&data, &full, "covariance_type");
+    let tied = FitOptions { covariance_type: CovarianceType::Tied, init: Init::KMeans, ..given.clone() };
+    refused(&data, &tied, "covariance_type");
     let starved = FitRule { starved: Some(Default::default()), ..given.rule.clone() };
     refused(&data, &FitOptions { rule: starved, ..given.clone() }, "starved");
     let mut holes = data.rows().to_f64().into_owned();

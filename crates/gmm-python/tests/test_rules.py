@@ -153,13 +153,14 @@ def test_a_fit_of_labelled_rows_only_is_that_of_each_group():
         np.testing.assert_allclose(model.covariances_[c], np.cov(X[y == c].T, ddof=0), rtol=1e-10)
 
 
-@pytest.mark.parametrize("kind", ["diag", "spherical"])
+@pytest.mark.parametrize(("kind", "factors"), [("diag", None), ("spherical", None), ("full", None), ("full", 2)])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_truncated_fits_have_a_lower_bound(kind, dtype):
+def test_truncated_fits_have_a_lower_bound(kind, factors, dtype):
     rng = np.random.default_rng(2)
     centres = 8 * rng.random((60, 5))
     X = (centres[rng.integers(0, 60, 4000)] + 0.3 * rng.normal(size=(4000, 5))).astype(dtype)
-    given = dict(covariance_type=kind, init_params="random_from_data", random_state=1, max_iter=60, tol=1e-4)
+    start = dict(init_params="random_from_data", random_state=1, max_iter=60, tol=1e-4)
+    given = dict(covariance_type=kind, factors=factors, **start)
     whole = GaussianMixture(60, **given).fit(X)
     model = GaussianMixture(60, truncated=3, **given).fit(X)
     assert (np.diff(model.lower_bounds_) > -1e-6).all()
@@ -172,8 +173,8 @@ def test_truncated_fits_have_a_lower_bound(kind, dtype):
 
 def test_truncated_fits_refuse_what_they_cannot_do():
     X, _ = blobs()
-    with pytest.raises(ValueError, match="diag or spherical"):
-        GaussianMixture(3, truncated=2).fit(X)
+    with pytest.raises(ValueError, match="full, diag or spherical"):
+        GaussianMixture(3, covariance_type="tied", truncated=2).fit(X)
     for wrong in (0, True, 10**30):
         with pytest.raises(ValueError, match="truncated"):
             GaussianMixture(3, covariance_type="diag", truncated=wrong).fit(X)

@@ -101,7 +101,7 @@ pub trait Passes: Send {
         Ok(())
     }
 
-    /// A pass of truncated EM under a mixture of diag or spherical kind: each row counts for some components only, which go on
+    /// A pass of truncated EM under a mixture of any kind but tied: each row counts for some components only, which go on
     /// from those of `search`. See [`TruncatedPass`].
     ///
     /// # Errors

@@ -77,7 +77,7 @@ pub(crate) fn pass<T: Dispatch>(
     let step = step(machine, rows, (mixture, &terms), begun, &search);
     search.passes += 1;
     search.tried = step.tried as f64 / rows.n as f64;
-    let mut statistics = sums::of_lists(machine, rows, mixture, &step);
+    let mut statistics = sums::of_lists(machine, rows, mixture, &step)?;
     statistics.log_likelihood = step.free_energy;
     statistics.total_weight = step.total_weight;
     statistics.n_rows = rows.n as u64;

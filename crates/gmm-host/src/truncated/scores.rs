@@ -1,19 +1,22 @@
 //! Log joint densities of one row under some components.
 
-use gmm_model::{Covariances, Mixture};
+use gmm_model::{Cholesky, Covariances, FactorLoadings, Factors, Mixture, inverse_transposed};
+use ndarray::{ArrayView1, ArrayView2, Axis};
+use rayon::prelude::*;
 
 use crate::cpu::simd::{Real, Words, prefetch};
 
 /// Numbers of a vector of either precision, at most: rows and components have a multiple of it.
 pub(super) const PAD: usize = 16;
 
+/// Up to that many factors, those of a row need no memory of the heap.
+const FEW: usize = 16;
+
 /// The components, padded with columns that add nothing.
 pub(super) struct Terms<T> {
     /// Means less the shift, `(k, padded)`.
     means: Vec<T>,
-    /// Reciprocals of the variances, `(k, padded)`; `(k,)` for spherical ones.
-    precisions: Vec<T>,
-    is_spherical: bool,
+    scales: Scales<T>,
     /// The log joint density at the mean.
     constants: Vec<f64>,
     /// π_c.
@@ -21,8 +24,36 @@ pub(super) struct Terms<T> {
     padded: usize,
 }
 
+/// What a distance is measured by.
+enum Scales<T> {
+    /// Reciprocals of the variances, `(k, padded)`.
+    Diag(Vec<T>),
+    /// Reciprocals of the variances, `(k,)`.
+    Spherical(Vec<T>),
+    /// Rows of `L⁻¹`, with `L` the Cholesky factor of the covariance, `(k, lines, padded)`; rows of 0 make `lines` a multiple of 4.
+    Full {
+        rows: Vec<T>,
+        lines: usize,
+    },
+    Factors(Factorial<T>),
+}
+
+/// Covariances `Λ Λᵀ + Ψ`. With the posterior mean `z = (I + Λᵀ Ψ⁻¹ Λ)⁻¹ Λᵀ Ψ⁻¹ r` of the factors, the distance of `r` is
+/// `|Ψ^(-1/2) (r − Λ z)|² + |z|²`, two products with `h` vectors. `rᵀ Ψ⁻¹ r` less what the factors explain would need only
+/// one, but its digits are lost where the factors explain nearly all.
+struct Factorial<T> {
+    /// `Λᵀ`, `(k, h, padded)`.
+    loadings: Vec<T>,
+    /// `(I + Λᵀ Ψ⁻¹ Λ)⁻¹ Λᵀ Ψ⁻¹`, `(k, lines, padded)`, with lines of 0 as for full covariances.
+    posteriors: Vec<T>,
+    /// `1 / ψ`, `(k, padded)`.
+    precisions: Vec<T>,
+    h: usize,
+    lines: usize,
+}
+
 impl<T: Real> Terms<T> {
-    /// Of a diag or spherical mixture.
+    /// Of a mixture of any kind but tied.
     pub(super) fn new(mixture: &Mixture, shift: &[f64]) -> Self {
         let (k, d) = mixture.means().dim();
         let padded = d.next_multiple_of(PAD);
@@ -30,20 +61,15 @@ impl<T: Real> Terms<T> {
         for (row, mean) in means.chunks_exact_mut(padded).zip(mixture.means().outer_iter()) {
             row.iter_mut().zip(mean.iter().zip(shift)).for_each(|(slot, (m, s))| *slot = T::of(m - s));
         }
-        let precisions: Vec<T> = match mixture.covariances() {
-            Covariances::Diag(all) => {
-                let mut precisions = vec![T::ZERO; k * padded];
-                for (row, variances) in precisions.chunks_exact_mut(padded).zip(all.outer_iter()) {
-                    row.iter_mut().zip(variances).for_each(|(slot, v)| *slot = T::of(1.0 / v));
-                }
-                precisions
-            }
-            Covariances::Spherical(all) => all.iter().map(|v| T::of(1.0 / v)).collect(),
-            _ => unreachable!("truncated EM is for diag and spherical: TruncatedOptions::validate"),
+        let scales = match (mixture.covariances(), mixture.factors(), mixture.loadings()) {
+            (Covariances::Diag(all), ..) => Scales::Diag(reciprocals(all.view(), padded)),
+            (Covariances::Spherical(all), ..) => Scales::Spherical(all.iter().map(|v| T::of(1.0 / v)).collect()),
+            (.., Some(loadings)) => Scales::Factors(Factorial::new(loadings, padded)),
+            (_, Factors::Full(all), None) => whitening(all, (d, padded)),
+            _ => unreachable!("not for tied covariances: TruncatedOptions::validate"),
         };
         let constants = (0..k).map(|c| mixture.log_weight(c) + mixture.log_normalizer(c)).collect();
-        let is_spherical = matches!(mixture.covariances(), Covariances::Spherical(_));
-        Self { means, precisions, is_spherical, constants, weights: mixture.weights().to_vec(), padded }
+        Self { means, scales, constants, weights: mixture.weights().to_vec(), padded }
     }
 
     /// The means less the shift, `(k, padded)`.
@@ -51,13 +77,22 @@ impl<T: Real> Terms<T> {
         &self.means
     }
 
+    /// Entry `c` of a `(k, lines, padded)` array.
+    #[inline(always)]
+    fn of<'a>(&self, all: &'a [T], c: usize, lines: usize) -> &'a [T] {
+        &all[c * lines * self.padded..][..lines * self.padded]
+    }
+
     /// Asks for the numbers of a component, for use soon.
     #[inline(always)]
     pub(super) fn prefetch(&self, c: u32) {
-        let own = c as usize * self.padded..(c as usize + 1) * self.padded;
-        prefetch(&self.means[own.clone()]);
-        if !self.is_spherical {
-            prefetch(&self.precisions[own]);
+        let c = c as usize;
+        prefetch(self.of(&self.means, c, 1));
+        // The first of many lines; the processor expects the others.
+        match &self.scales {
+            Scales::Diag(all) | Scales::Full { rows: all, .. } => prefetch(self.of(all, c, 1)),
+            Scales::Factors(all) => prefetch(self.of(&all.posteriors, c, 1)),
+            Scales::Spherical(_) => {}
         }
     }
 
@@ -65,17 +100,40 @@ impl<T: Real> Terms<T> {
     #[inline(always)]
     pub(super) fn log_joint<W: Words<T>>(&self, w: W, x: &[T], components: &[u32], out: &mut Vec<f64>) {
         out.clear();
+        // Loops, not closures for `extend`: that would call them outside the code for this instruction set.
+        match &self.scales {
+            Scales::Full { rows, lines } => {
+                for &c in components {
+                    let c = c as usize;
+                    let square = self.whitened(w, x, self.of(&self.means, c, 1), self.of(rows, c, *lines));
+                    out.push(self.constants[c] - 0.5 * square);
+                }
+            }
+            Scales::Factors(all) => {
+                for &c in components {
+                    let c = c as usize;
+                    let square = self.unexplained(w, x, self.of(&self.means, c, 1), (all, c));
+                    out.push(self.constants[c] - 0.5 * square);
+                }
+            }
+            _ => self.log_joint_of_variances(w, x, components, out),
+        }
+    }
+
+    /// As [`log_joint`](Self::log_joint), for diag and spherical covariances.
+    #[inline(always)]
+    fn log_joint_of_variances<W: Words<T>>(&self, w: W, x: &[T], components: &[u32], out: &mut Vec<f64>) {
         for four in components.chunks(4) {
             // The last are repeated, so that there are always four: one after another would wait for each sum.
             let at: [usize; 4] = std::array::from_fn(|i| four[i.min(four.len() - 1)] as usize);
-            let squares = if self.is_spherical {
-                let scale = at.map(|c| self.precisions[c]);
-                let sums = self.squares(w, x, at.map(|c| &self.means[c * self.padded..][..self.padded]), None);
-                std::array::from_fn(|i| sums[i].to_f64() * scale[i].to_f64())
-            } else {
-                let means = at.map(|c| &self.means[c * self.padded..][..self.padded]);
-                let precisions = at.map(|c| &self.precisions[c * self.padded..][..self.padded]);
-                self.squares(w, x, means, Some(precisions)).map(Real::to_f64)
+            let means = at.map(|c| self.of(&self.means, c, 1));
+            let squares = match &self.scales {
+                Scales::Spherical(all) => {
+                    let sums = self.squares(w, x, means, None);
+                    std::array::from_fn(|i| sums[i].to_f64() * all[at[i]].to_f64())
+                }
+                Scales::Diag(all) => self.squares(w, x, means, Some(at.map(|c| self.of(all, c, 1)))).map(Real::to_f64),
+                _ => unreachable!("other kinds are one component at a time"),
             };
             let joint = |i: usize| self.constants[at[i]] - 0.5 * squares[i];
             out.extend((0..four.len()).map(joint));
@@ -106,5 +164,124 @@ impl<T: Real> Terms<T> {
             }
         }
         w.sum4(sums)
+    }
+
+    /// Products of `x − mean` with the first four of some lines of `len` numbers, of which the first `end` count.
+    #[inline(always)]
+    fn products<W: Words<T>>(&self, w: W, x: &[T], mean: &[T], lines: &[T], end: usize) -> [T; 4] {
+        let len = self.padded;
+        assert!(x.len() == len && mean.len() == len && lines.len() >= 4 * len, "padded numbers");
+        assert!(end <= len && len.is_multiple_of(W::LANES), "padded numbers");
+        let mut sums = [w.splat(T::ZERO); 4];
+        for j in (0..end).step_by(W::LANES) {
+            // SAFETY: `j < len`, a multiple of `LANES`: vectors at `j` end within the row, the mean and each of the lines.
+            let load = |from: &[T], line: usize| unsafe { w.load(from.as_ptr().add(line * len + j)) };
+            let z = w.sub(load(x, 0), load(mean, 0));
+            for (i, sum) in sums.iter_mut().enumerate() {
+                *sum = w.fma(z, load(lines, i), *sum);
+            }
+        }
+        w.sum4(sums)
+    }
+
+    /// The squared Mahalanobis distance by the rows of `L⁻¹`.
+    #[inline(always)]
+    fn whitened<W: Words<T>>(&self, w: W, x: &[T], mean: &[T], rows: &[T]) -> f64 {
+        let mut square = 0.0;
+        for (i, four) in rows.chunks_exact(4 * self.padded).enumerate() {
+            // `L⁻¹` is lower triangular.
+            let z = self.products(w, x, mean, four, (4 * i + 4).min(self.padded));
+            z.iter().for_each(|z| square += z.to_f64() * z.to_f64());
+        }
+        square
+    }
+
+    /// The squared Mahalanobis distance of component `c`: see [`Factorial`].
+    #[inline(always)]
+    fn unexplained<W: Words<T>>(&self, w: W, x: &[T], mean: &[T], (all, c): (&Factorial<T>, usize)) -> f64 {
+        let (len, h) = (self.padded, all.h);
+        let (posteriors, loadings) = (self.of(&all.posteriors, c, all.lines), self.of(&all.loadings, c, h));
+        let precisions = self.of(&all.precisions, c, 1);
+        assert!(len.is_multiple_of(W::LANES) && x.len() == len && mean.len() == len, "padded numbers");
+        let (mut square, mut sum) = (0.0, w.splat(T::ZERO));
+        let (mut few, mut many) = ([T::ZERO; FEW], Vec::new());
+        let z = if all.lines <= FEW {
+            &mut few[..all.lines]
+        } else {
+            many.resize(all.lines, T::ZERO);
+            &mut many[..]
+        };
+        for (found, four) in z.chunks_exact_mut(4).zip(posteriors.chunks_exact(4 * len)) {
+            found.copy_from_slice(&self.products(w, x, mean, four, len));
+            found.iter().for_each(|z| square += z.to_f64() * z.to_f64());
+        }
+        for j in (0..len).step_by(W::LANES) {
+            // SAFETY: `j < len`, a multiple of `LANES`: vectors at `j` end within the row, the mean and each of the lines.
+            let load = |from: &[T], line: usize| unsafe { w.load(from.as_ptr().add(line * len + j)) };
+            let mut rest = w.sub(load(x, 0), load(mean, 0));
+            for (e, z) in z[..h].iter().enumerate() {
+                rest = w.neg_fma(w.splat(*z), load(loadings, e), rest);
+            }
+            sum = w.fma(w.mul(rest, load(precisions, 0)), rest, sum);
+        }
+        square + w.sum(sum).to_f64()
+    }
+}
+
+/// `1 / v`, padded.
+fn reciprocals<T: Real>(all: ArrayView2<'_, f64>, padded: usize) -> Vec<T> {
+    let mut out = vec![T::ZERO; all.nrows() * padded];
+    for (line, all) in out.chunks_exact_mut(padded).zip(all.outer_iter()) {
+        line.iter_mut().zip(all).for_each(|(slot, v)| *slot = T::of(1.0 / v));
+    }
+    out
+}
+
+fn whitening<T: Real>(all: &[Cholesky], (d, padded): (usize, usize)) -> Scales<T> {
+    let lines = d.next_multiple_of(4);
+    let mut rows = vec![T::ZERO; all.len() * lines * padded];
+    rows.par_chunks_exact_mut(lines * padded).zip(all).for_each(|(rows, factor)| {
+        let lower = |(i, j): (usize, usize)| if j <= i { factor.at(i, j) } else { 0.0 };
+        let columns = inverse_transposed(ndarray::Array2::from_shape_fn((d, d), lower).view());
+        for (j, column) in columns.outer_iter().enumerate() {
+            column.iter().enumerate().for_each(|(i, v)| rows[i * padded + j] = T::of(*v));
+        }
+    });
+    Scales::Full { rows, lines }
+}
+
+impl<T: Real> Factorial<T> {
+    fn new(all: &FactorLoadings, padded: usize) -> Self {
+        let (k, _, h) = all.loadings.dim();
+        let lines = h.next_multiple_of(4);
+        let mut loadings = vec![T::ZERO; k * h * padded];
+        let mut posteriors = vec![T::ZERO; k * lines * padded];
+        let each = loadings.par_chunks_exact_mut(h * padded).zip(posteriors.par_chunks_exact_mut(lines * padded));
+        each.enumerate().for_each(|(c, (loadings, posteriors))| {
+            let own = all.loadings.index_axis(Axis(0), c);
+            for ((j, e), v) in own.indexed_iter() {
+                loadings[e * padded + j] = T::of(*v);
+            }
+            write_posteriors(own, all.uniquenesses.row(c), |e, j, v| posteriors[e * padded + j] = T::of(v));
+        });
+        Self { loadings, posteriors, precisions: reciprocals(all.uniquenesses.view(), padded), h, lines }
+    }
+}
+
+/// `(I + Λᵀ Ψ⁻¹ Λ)⁻¹ Λᵀ Ψ⁻¹` of one component, entry by entry.
+fn write_posteriors(
+    loadings: ArrayView2<'_, f64>,
+    uniquenesses: ArrayView1<'_, f64>,
+    mut write: impl FnMut(usize, usize, f64),
+) {
+    let scaled = &loadings / &uniquenesses.insert_axis(Axis(1));
+    let mut inner = scaled.t().dot(&loadings);
+    inner.diag_mut().mapv_inplace(|v| v + 1.0);
+    let factor = Cholesky::new(inner.view()).expect("at least the identity");
+    for (j, row) in scaled.outer_iter().enumerate() {
+        let mut column = row.to_vec();
+        factor.solve_lower(&mut column);
+        factor.solve_lower_transposed(&mut column);
+        column.into_iter().enumerate().for_each(|(e, v)| write(e, j, v));
     }
 }

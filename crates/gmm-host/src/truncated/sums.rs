@@ -6,32 +6,54 @@ use rayon::prelude::*;
 use super::join::Sorted;
 use super::pass::{AHEAD, Rows, Step};
 use crate::cpu::simd::{Dispatch, Kernel, Machine, Words, prefetch};
+use crate::{Error, memory};
 
 /// The sums about the means. Each component's are added in the order of the rows, by one thread: the bits do not depend on the
 /// number of threads.
-pub(super) fn of_lists<T: Dispatch>(machine: Machine, rows: &Rows<T>, mixture: &Mixture, step: &Step) -> Statistics {
+///
+/// # Errors
+/// [`Error::Memory`].
+pub(super) fn of_lists<T: Dispatch>(
+    machine: Machine,
+    rows: &Rows<T>,
+    mixture: &Mixture,
+    step: &Step,
+) -> Result<Statistics, Error> {
     let (k, d) = mixture.means().dim();
     let (kind, means) = (mixture.covariance_type(), mixture.means());
-    let mut out = Statistics::zero(kind, mixture.means().to_owned());
+    let seconds = kind.second_len(1, d);
+    memory::check("the sums of the components", 8 * k as u128 * (1 + d + seconds) as u128)?;
+    let mut out = Statistics::zero(kind, means.to_owned());
     let sorted = Sorted::new(k, step.lists.components.iter().copied());
-    let seconds = if kind == CovarianceType::Diag { d } else { 1 };
     let first = out.first.as_slice_mut().expect("a new array");
     let each = out.weight.par_iter_mut().zip(first.par_chunks_mut(d)).zip(out.second.par_chunks_mut(seconds));
     each.enumerate().with_min_len(16).for_each_init(
-        || [(); 3].map(|()| vec![0.0; rows.padded]),
-        |[mean, ones, squares], (c, ((weight, first), second))| {
+        || [(); 4].map(|()| vec![0.0; rows.padded]),
+        |[mean, z, ones, squares], (c, ((weight, first), second))| {
             let entries = &sorted.items[sorted.starts[c]..sorted.starts[c + 1]];
             mean.iter_mut().zip(means.row(c).iter().zip(&rows.shift)).for_each(|(slot, (m, s))| *slot = m - s);
-            *weight = T::dispatch(machine, Component { rows, step, entries, mean, ones, squares });
+            let second_sums = match kind {
+                CovarianceType::Full => Seconds::Products(second),
+                _ => Seconds::Squares(squares),
+            };
+            *weight = T::dispatch(machine, Component { rows, step, entries, mean, z, ones, seconds: second_sums });
             first.copy_from_slice(&ones[..d]);
-            if kind == CovarianceType::Diag {
-                second.copy_from_slice(&squares[..d]);
-            } else {
-                second[0] = squares[..d].iter().sum();
+            match kind {
+                CovarianceType::Full => {}
+                CovarianceType::Spherical => second[0] = squares[..d].iter().sum(),
+                _ => second.copy_from_slice(&squares[..d]),
             }
         },
     );
-    out
+    Ok(out)
+}
+
+/// Second sums of a component.
+enum Seconds<'a> {
+    /// Of each column, `(padded,)`.
+    Squares(&'a mut [f64]),
+    /// Of each pair of columns, packed as in [`Statistics`].
+    Products(&'a mut [f64]),
 }
 
 /// The rows of one component.
@@ -40,10 +62,11 @@ struct Component<'a, T> {
     step: &'a Step,
     /// Indices of `responsibilities`.
     entries: &'a [u32],
-    /// The mean less the shift, and the sums, `(padded,)`.
+    /// The mean less the shift, room for a row, and the sums, `(padded,)`.
     mean: &'a [f64],
+    z: &'a mut [f64],
     ones: &'a mut [f64],
-    squares: &'a mut [f64],
+    seconds: Seconds<'a>,
 }
 
 impl<T: Dispatch> Kernel<T> for Component<'_, T> {
@@ -51,10 +74,12 @@ impl<T: Dispatch> Kernel<T> for Component<'_, T> {
 
     #[inline(always)]
     fn run<W: Words<T>>(self, _: W) -> f64 {
-        let Self { rows, step, entries, mean, ones, squares } = self;
+        let Self { rows, step, entries, mean, z, ones, mut seconds } = self;
         let g = step.lists.g;
         ones.fill(0.0);
-        squares.fill(0.0);
+        match &mut seconds {
+            Seconds::Squares(all) | Seconds::Products(all) => all.fill(0.0),
+        }
         let mut total = 0.0;
         let row_of = |entry: u32| step.lists.order[entry as usize / g] as usize;
         for (i, &entry) in entries.iter().enumerate() {
@@ -68,12 +93,27 @@ impl<T: Dispatch> Kernel<T> for Component<'_, T> {
             }
             total += r;
             let x = &rows.row(row)[..mean.len()];
-            let sums = ones.iter_mut().zip(squares.iter_mut());
-            for ((one, square), (x, m)) in sums.zip(x.iter().zip(mean)) {
-                let z = x.to_f64() - m;
-                let scaled = r * z;
-                *one += scaled;
-                *square += scaled * z;
+            match &mut seconds {
+                Seconds::Squares(all) => {
+                    let sums = ones.iter_mut().zip(all.iter_mut());
+                    for ((one, square), (x, m)) in sums.zip(x.iter().zip(mean)) {
+                        let z = x.to_f64() - m;
+                        let scaled = r * z;
+                        *one += scaled;
+                        *square += scaled * z;
+                    }
+                }
+                Seconds::Products(all) => {
+                    z.iter_mut().zip(x.iter().zip(mean)).for_each(|(z, (x, m))| *z = x.to_f64() - m);
+                    ones.iter_mut().zip(&*z).for_each(|(one, z)| *one += r * z);
+                    let mut rest = &mut **all;
+                    for i in 0..rows.shift.len() {
+                        let (line, after) = rest.split_at_mut(i + 1);
+                        let scaled = r * z[i];
+                        line.iter_mut().zip(&*z).for_each(|(sum, z)| *sum += scaled * z);
+                        rest = after;
+                    }
+                }
             }
         }
         total

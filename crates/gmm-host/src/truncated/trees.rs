@@ -38,9 +38,10 @@ impl<T: Real> Trees<T> {
         let scales: Vec<f64> = (0..d)
             .map(|j| {
                 let variance = |c: usize| match mixture.covariances() {
+                    Covariances::Full(all) => all[[c, j, j]],
+                    Covariances::Tied(all) => all[[j, j]],
                     Covariances::Diag(all) => all[[c, j]],
                     Covariances::Spherical(all) => all[c],
-                    _ => unreachable!("truncated EM is for diag and spherical: TruncatedOptions::validate"),
                 };
                 (0..k).map(|c| mixture.weights()[c] * variance(c)).sum::<f64>().recip()
             })
