@@ -26,7 +26,7 @@ PROBLEMS = [(800_000, 2, 20), (80_000, 3, 100), (800_000, 3, 1000)]
 # Iterations of gmm_rs. ELKI makes three; the first, in which the program is compiled, is not counted.
 ITERATIONS = 20
 
-# Relative, of the mean log-likelihood of the second mixture: sums of squares about the origin lose digits.
+# Relative, of the mean log-likelihood of the second mixture: sums of squares about the origin cancel.
 TOLERANCE = 1e-9
 
 # Smallest leaf as a share of the range, allowed error of a weight, and the same for dropping a component: ELKI's defaults, and ten

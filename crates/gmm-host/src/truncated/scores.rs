@@ -40,7 +40,7 @@ enum Scales<T> {
 
 /// Covariances `Λ Λᵀ + Ψ`. With the posterior mean `z = (I + Λᵀ Ψ⁻¹ Λ)⁻¹ Λᵀ Ψ⁻¹ r` of the factors, the distance of `r` is
 /// `|Ψ^(-1/2) (r − Λ z)|² + |z|²`, two products with `h` vectors. `rᵀ Ψ⁻¹ r` less what the factors explain would need only
-/// one, but its digits are lost where the factors explain nearly all.
+/// one, but cancels where the factors explain nearly all.
 struct Factorial<T> {
     /// `Λᵀ`, `(k, h, padded)`.
     loadings: Vec<T>,
