@@ -229,7 +229,7 @@ fn truncated_fits_say_that_their_likelihood_is_a_bound() {
     folder.refuses(
         "fit rows.npy -k 40 --covariance tied --truncated 3 -o m.json",
         2,
-        &["covariance_type", "full, diag or spherical"],
+        &["covariance_type", "full, diag, spherical or factors:H"],
     );
     // Covariances of factors.
     let fit = |options: &str| {

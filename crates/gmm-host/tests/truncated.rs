@@ -5,7 +5,7 @@ use gmm_host::{
     CpuEngine, Engine, Error, EvaluateOptions, Fit, FitOptions, FitRule, Init, Resident, Search, TruncatedOptions, fit,
     fit_resumed, shift,
 };
-use gmm_model::{CovarianceType, Covariances, Dataset, Mixture, Precision};
+use gmm_model::{CovarianceType, Covariances, Dataset, FactorLoadings, Mixture, Precision};
 use ndarray::{Array1, Array2, Array3};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
@@ -13,17 +13,24 @@ use rand_chacha::rand_core::SeedableRng;
 const KINDS: [CovarianceType; 3] = [CovarianceType::Full, CovarianceType::Diag, CovarianceType::Spherical];
 
 /// All kinds, and numbers of factors of the full one.
-const MODELS: [(CovarianceType, Option<usize>); 5] = [
+const MODELS: [(CovarianceType, Option<usize>); 7] = [
     (CovarianceType::Full, None),
     (CovarianceType::Full, Some(1)),
     (CovarianceType::Full, Some(3)),
+    (CovarianceType::Full, Some(5)),
+    (CovarianceType::Full, Some(17)),
     (CovarianceType::Diag, None),
     (CovarianceType::Spherical, None),
 ];
 
-/// The mixture with factors, if there is a number of them that columns allow.
+/// Whether `d` columns can have that many factors.
+fn can_have(d: usize, h: Option<usize>) -> bool {
+    h.is_none_or(|h| h < d)
+}
+
+/// The mixture with factors, if there is a number of them.
 fn of_factors(mixture: Mixture, h: Option<usize>) -> Mixture {
-    match h.filter(|h| *h < mixture.n_features()) {
+    match h {
         Some(h) => mixture.reduced_to_factors(h, Array1::zeros(mixture.n_features()).view()).unwrap(),
         None => mixture,
     }
@@ -72,6 +79,9 @@ fn options(k: usize, g: usize, kind: CovarianceType, start: Mixture) -> FitOptio
 fn with_all_components_listed_a_pass_is_that_of_em() {
     for (kind, h) in MODELS {
         for (n, d, k) in [(1, 1, 1), (777, 3, 5), (5001, 17, 23), (300, 33, 2)] {
+            if !can_have(d, h) {
+                continue;
+            }
             let start = of_factors(common::mixture(kind, k, d, 40.0, 1.0, 7), h);
             let weights: Vec<f64> = (0..n).map(|i| if i % 5 == 3 { 0.0 } else { 1.0 + (i % 3) as f64 }).collect();
             let plain = Dataset::new(common::rows(n, d, 40.0, 1.0, 3)).unwrap();
@@ -103,8 +113,11 @@ fn with_all_components_listed_a_pass_is_that_of_em() {
 fn the_bound_is_below_the_likelihood_and_never_falls() {
     for (kind, h) in MODELS {
         for (n, d, k, g) in [(4000, 5, 60, 3), (3000, 12, 200, 2), (2500, 2, 40, 1)] {
+            if !can_have(d, h) {
+                continue;
+            }
             let (data, mixture) = clusters(n, d, k, kind, 11);
-            let (mixture, h) = (of_factors(mixture, h), h.filter(|h| *h < d));
+            let mixture = of_factors(mixture, h);
             let mut rows = load(2, &data, Precision::F64);
             let mut search = Search::new(g, 5);
             let mut last = f64::NEG_INFINITY;
@@ -135,7 +148,7 @@ fn fits_reach_the_optima_of_em() {
             CovarianceType::Full => &[(6000, 4, 50, 4), (4000, 8, 60, 3)],
             _ => &[(6000, 4, 50, 4), (9000, 16, 150, 3), (20_000, 24, 600, 3)],
         };
-        for &(n, d, k, g) in sizes {
+        for &(n, d, k, g) in sizes.iter().filter(|(_, d, ..)| can_have(*d, h)) {
             let (data, start) = clusters(n, d, k, kind, 3);
             let cpu = CpuEngine::new(2).unwrap();
             let mut given = options(k, g, kind, start);
@@ -188,14 +201,15 @@ fn same_bits(data: &Dataset, given: &FitOptions) {
 
 #[test]
 fn equal_rows_far_rows_and_empty_components_are_no_trouble() {
-    KINDS.into_iter().for_each(troubles);
+    KINDS.into_iter().for_each(|kind| troubles(kind, None));
+    troubles(CovarianceType::Full, Some(1));
 }
 
-fn troubles(kind: CovarianceType) {
+fn troubles(kind: CovarianceType, h: Option<usize>) {
     let k = 30;
     let start = |d: usize| {
         let means = Array2::from_shape_fn((k, d), |(c, j)| c as f64 + 0.1 * j as f64);
-        Mixture::new(Array1::from_elem(k, 1.0 / k as f64), means, even(kind, k, d, 1.0)).unwrap()
+        of_factors(Mixture::new(Array1::from_elem(k, 1.0 / k as f64), means, even(kind, k, d, 1.0)).unwrap(), h)
     };
     let equal = Array2::from_elem((200, 3), 4.25);
     let mut far = common::rows(500, 3, 0.0, 1.0, 5);
@@ -220,6 +234,45 @@ fn troubles(kind: CovarianceType) {
     let data = Dataset::new(common::rows(400, 2, 3.0, 1.0, 9)).unwrap();
     let found = load(2, &data, Precision::F64).pass_truncated(&empty, &Search::new(3, 1)).unwrap();
     assert_eq!(found.statistics.weight[10..].iter().sum::<f64>(), 0.0);
+}
+
+/// In single precision the variances of such rows are 0, and their reciprocals infinite.
+#[test]
+fn rows_in_a_small_unit_fit_as_in_any_other() {
+    for (kind, h) in MODELS.into_iter().filter(|(_, h)| can_have(5, *h)) {
+        let (data, start) = clusters(3000, 5, 10, kind, 4);
+        let unit = 2f64.powi(-70);
+        let cells = data.rows().to_f64().into_owned();
+        let fit_of = |unit: f64, g| {
+            let scaled = Dataset::new(cells.mapv(|v| (v * unit) as f32)).unwrap();
+            let covariances = even(kind, 10, 5, start.covariances().matrix(0, 5)[[0, 0]] * unit * unit);
+            let start = Mixture::new(start.weights().to_owned(), start.means() * unit, covariances).unwrap();
+            let mut options = FitOptions { reg_covar: 0.0, ..options(10, g, kind, start) };
+            options.rule.factors = h;
+            fit(&CpuEngine::new(2).unwrap(), &scaled, &options).unwrap().summary.mean_log_likelihood
+        };
+        for g in [2, 10] {
+            let (plain, scaled) = (fit_of(1.0, g), fit_of(unit, g) + 5.0 * unit.ln());
+            assert!((plain - scaled).abs() < 1e-3, "{kind} {h:?} G = {g}: {plain} and {scaled}");
+        }
+    }
+}
+
+/// Loadings of a model file may have any angle; of these, `I + Λᵀ Ψ⁻¹ Λ` is singular to rounding.
+#[test]
+fn loadings_along_each_other_have_the_density_of_their_covariance() {
+    for (psi, slant) in [(1e-17, 0.0), (1e-12, 1e-9), (0.5, 0.3)] {
+        let loadings = Array3::from_shape_fn((2, 3, 2), |(c, i, e)| 1.0 + c as f64 + slant * (i * e) as f64);
+        let uniquenesses = Array2::from_shape_fn((2, 3), |(_, i)| if i == 0 { psi } else { 1.0 });
+        let means = Array2::from_shape_fn((2, 3), |(c, j)| c as f64 - j as f64);
+        let loadings = FactorLoadings { loadings, uniquenesses };
+        let mixture = Mixture::of_loadings(Array1::from_elem(2, 0.5), means, loadings).unwrap();
+        let data = Dataset::new(common::rows(50, 3, 0.0, 1.0, 3)).unwrap();
+        let mut rows = load(1, &data, Precision::F64);
+        let want = rows.evaluate(&mixture, EvaluateOptions::default()).unwrap().log_likelihood;
+        let found = rows.pass_truncated(&mixture, &Search::new(2, 0)).unwrap().statistics.log_likelihood;
+        assert!((found - want).abs() < 1e-5 * want.abs(), "ψ = {psi}: {found}, want {want}");
+    }
 }
 
 #[test]

@@ -173,7 +173,7 @@ def test_truncated_fits_have_a_lower_bound(kind, factors, dtype):
 
 def test_truncated_fits_refuse_what_they_cannot_do():
     X, _ = blobs()
-    with pytest.raises(ValueError, match="full, diag or spherical"):
+    with pytest.raises(ValueError, match="full, diag, spherical or factors:H"):
         GaussianMixture(3, covariance_type="tied", truncated=2).fit(X)
     for wrong in (0, True, 10**30):
         with pytest.raises(ValueError, match="truncated"):

@@ -11,7 +11,7 @@
 //! component are those that the rows for which it is the best explain best: of all components which any of these rows tried,
 //! those of the largest mean log joint density, which estimates the Kullback-Leibler divergence. So the cost of a pass is
 //! `O(n G H d)` with `H` neighbours, whatever the number of components; memory is `O(n G)` beside a second copy of the rows.
-//! With `h` factors a density costs `2 h + 1` times as much, with full covariances `d / 2` times; the sums of both are of all
+//! With `h` factors a density costs about `2 h + 1` times as much, with full covariances `d / 2` times; the sums of both are of all
 //! pairs of columns.
 //!
 //! Sources: Lücke and Forster, "k-means as a variational EM approximation of Gaussian mixture models", 2019; Hirschberger,
@@ -60,7 +60,7 @@ impl TruncatedOptions {
         }
         let kind = options.covariance_type;
         if kind == CovarianceType::Tied {
-            return refuse("covariance_type", kind.to_string(), "full, diag or spherical with truncated EM");
+            return refuse("covariance_type", kind.to_string(), "full, diag, spherical or factors:H with truncated EM");
         }
         let FitRule { bayes, starved, labels, noise, .. } = &options.rule;
         let others = [

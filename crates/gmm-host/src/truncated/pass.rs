@@ -68,7 +68,7 @@ pub(crate) fn pass<T: Dispatch>(
     mixture: &Mixture,
     from: &Search,
 ) -> Result<TruncatedPass, Error> {
-    let (k, terms) = (mixture.n_components(), Terms::new(mixture, &rows.shift));
+    let (k, terms) = (mixture.n_components(), Terms::new(mixture, &rows.shift)?);
     let mut search = from.clone();
     let begun = match search.lists.take().filter(|lists| lists.order.len() == rows.n) {
         Some(lists) => lists,

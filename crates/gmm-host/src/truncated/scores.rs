@@ -1,10 +1,11 @@
 //! Log joint densities of one row under some components.
 
-use gmm_model::{Cholesky, Covariances, FactorLoadings, Factors, Mixture, inverse_transposed};
-use ndarray::{ArrayView1, ArrayView2, Axis};
+use gmm_model::{Cholesky, FactorLoadings, Factors, Mixture, inverse_transposed};
+use ndarray::{Array2, ArrayView2, Axis};
 use rayon::prelude::*;
 
 use crate::cpu::simd::{Real, Words, prefetch};
+use crate::{Error, memory};
 
 /// Numbers of a vector of either precision, at most: rows and components have a multiple of it.
 pub(super) const PAD: usize = 16;
@@ -24,11 +25,12 @@ pub(super) struct Terms<T> {
     padded: usize,
 }
 
-/// What a distance is measured by.
+/// What a distance is measured by. Deviations, not variances: in single precision the reciprocal of a variance of 1e-39 is
+/// infinite.
 enum Scales<T> {
-    /// Reciprocals of the variances, `(k, padded)`.
+    /// Reciprocals of the standard deviations, `(k, padded)`.
     Diag(Vec<T>),
-    /// Reciprocals of the variances, `(k,)`.
+    /// The same, `(k,)`.
     Spherical(Vec<T>),
     /// Rows of `L⁻¹`, with `L` the Cholesky factor of the covariance, `(k, lines, padded)`; rows of 0 make `lines` a multiple of 4.
     Full {
@@ -41,35 +43,46 @@ enum Scales<T> {
 /// Covariances `Λ Λᵀ + Ψ`. With the posterior mean `z = (I + Λᵀ Ψ⁻¹ Λ)⁻¹ Λᵀ Ψ⁻¹ r` of the factors, the distance of `r` is
 /// `|Ψ^(-1/2) (r − Λ z)|² + |z|²`, two products with `h` vectors. `rᵀ Ψ⁻¹ r` less what the factors explain would need only
 /// one, but cancels where the factors explain nearly all.
+///
+/// The loadings are turned so that `Λᵀ Ψ⁻¹ Λ` is diagonal, as those of fits are: nothing has to be solved then.
 struct Factorial<T> {
     /// `Λᵀ`, `(k, h, padded)`.
     loadings: Vec<T>,
     /// `(I + Λᵀ Ψ⁻¹ Λ)⁻¹ Λᵀ Ψ⁻¹`, `(k, lines, padded)`, with lines of 0 as for full covariances.
     posteriors: Vec<T>,
-    /// `1 / ψ`, `(k, padded)`.
-    precisions: Vec<T>,
+    /// `1 / √ψ`, `(k, padded)`.
+    scales: Vec<T>,
     h: usize,
     lines: usize,
 }
 
 impl<T: Real> Terms<T> {
     /// Of a mixture of any kind but tied.
-    pub(super) fn new(mixture: &Mixture, shift: &[f64]) -> Self {
+    ///
+    /// # Errors
+    /// [`Error::Memory`].
+    pub(super) fn new(mixture: &Mixture, shift: &[f64]) -> Result<Self, Error> {
         let (k, d) = mixture.means().dim();
         let padded = d.next_multiple_of(PAD);
+        let lines = match (mixture.factors(), mixture.loadings()) {
+            (_, Some(loadings)) => 2 + loadings.n_factors() + loadings.n_factors().next_multiple_of(4),
+            (Factors::Full(_), None) => 1 + d.next_multiple_of(4),
+            _ => 2,
+        };
+        memory::check("the parameters for truncated EM", (size_of::<T>() * k * padded * lines) as u128)?;
         let mut means = vec![T::ZERO; k * padded];
         for (row, mean) in means.chunks_exact_mut(padded).zip(mixture.means().outer_iter()) {
             row.iter_mut().zip(mean.iter().zip(shift)).for_each(|(slot, (m, s))| *slot = T::of(m - s));
         }
-        let scales = match (mixture.covariances(), mixture.factors(), mixture.loadings()) {
-            (Covariances::Diag(all), ..) => Scales::Diag(reciprocals(all.view(), padded)),
-            (Covariances::Spherical(all), ..) => Scales::Spherical(all.iter().map(|v| T::of(1.0 / v)).collect()),
-            (.., Some(loadings)) => Scales::Factors(Factorial::new(loadings, padded)),
-            (_, Factors::Full(all), None) => whitening(all, (d, padded)),
-            _ => unreachable!("not for tied covariances: TruncatedOptions::validate"),
+        let scales = match (mixture.factors(), mixture.loadings()) {
+            (_, Some(loadings)) => Scales::Factors(Factorial::new(loadings, padded)),
+            (Factors::Full(all), None) => whitening(all, (d, padded)),
+            (Factors::Diag(all), None) => Scales::Diag(reciprocals(all.view(), padded)),
+            (Factors::Spherical(all), None) => Scales::Spherical(all.iter().map(|v| T::of(1.0 / v)).collect()),
+            (Factors::Tied(_), None) => unreachable!("not for tied covariances: TruncatedOptions::validate"),
         };
         let constants = (0..k).map(|c| mixture.log_weight(c) + mixture.log_normalizer(c)).collect();
-        Self { means, scales, constants, weights: mixture.weights().to_vec(), padded }
+        Ok(Self { means, scales, constants, weights: mixture.weights().to_vec(), padded })
     }
 
     /// The means less the shift, `(k, padded)`.
@@ -128,27 +141,24 @@ impl<T: Real> Terms<T> {
             let at: [usize; 4] = std::array::from_fn(|i| four[i.min(four.len() - 1)] as usize);
             let means = at.map(|c| self.of(&self.means, c, 1));
             let squares = match &self.scales {
-                Scales::Spherical(all) => {
-                    let sums = self.squares(w, x, means, None);
-                    std::array::from_fn(|i| sums[i].to_f64() * all[at[i]].to_f64())
-                }
-                Scales::Diag(all) => self.squares(w, x, means, Some(at.map(|c| self.of(all, c, 1)))).map(Real::to_f64),
+                Scales::Spherical(all) => self.squares(w, x, means, Err(at.map(|c| all[c]))),
+                Scales::Diag(all) => self.squares(w, x, means, Ok(at.map(|c| self.of(all, c, 1)))),
                 _ => unreachable!("other kinds are one component at a time"),
             };
-            let joint = |i: usize| self.constants[at[i]] - 0.5 * squares[i];
+            let joint = |i: usize| self.constants[at[i]] - 0.5 * squares[i].to_f64();
             out.extend((0..four.len()).map(joint));
         }
     }
 
-    /// Squared distances of `x` to four points, with a weight for each column if there are some.
+    /// Squared distances of `x` to four points, in a unit for each column or, in `Err`, one for all.
     #[inline(always)]
-    fn squares<W: Words<T>>(&self, w: W, x: &[T], means: [&[T]; 4], precisions: Option<[&[T]; 4]>) -> [T; 4] {
+    fn squares<W: Words<T>>(&self, w: W, x: &[T], means: [&[T]; 4], scales: Result<[&[T]; 4], [T; 4]>) -> [T; 4] {
         let len = self.padded;
         assert!(
             x.len() == len && len.is_multiple_of(W::LANES) && means.iter().all(|m| m.len() == len),
             "padded numbers"
         );
-        assert!(precisions.is_none_or(|all| all.iter().all(|p| p.len() == len)), "padded numbers");
+        assert!(scales.is_ok_and(|all| all.iter().all(|s| s.len() == len)) || scales.is_err(), "padded numbers");
         let mut sums = [w.splat(T::ZERO); 4];
         for j in (0..len).step_by(W::LANES) {
             // SAFETY: all have `len` numbers, a multiple of `LANES`, as asserted.
@@ -156,11 +166,12 @@ impl<T: Real> Terms<T> {
             let x = load(x);
             for i in 0..4 {
                 let z = w.sub(x, load(means[i]));
-                let scaled = match precisions {
-                    Some(all) => w.mul(z, load(all[i])),
-                    None => z,
+                let scale = match scales {
+                    Ok(all) => load(all[i]),
+                    Err(all) => w.splat(all[i]),
                 };
-                sums[i] = w.fma(scaled, z, sums[i]);
+                let scaled = w.mul(z, scale);
+                sums[i] = w.fma(scaled, scaled, sums[i]);
             }
         }
         w.sum4(sums)
@@ -201,7 +212,7 @@ impl<T: Real> Terms<T> {
     fn unexplained<W: Words<T>>(&self, w: W, x: &[T], mean: &[T], (all, c): (&Factorial<T>, usize)) -> f64 {
         let (len, h) = (self.padded, all.h);
         let (posteriors, loadings) = (self.of(&all.posteriors, c, all.lines), self.of(&all.loadings, c, h));
-        let precisions = self.of(&all.precisions, c, 1);
+        let scales = self.of(&all.scales, c, 1);
         assert!(len.is_multiple_of(W::LANES) && x.len() == len && mean.len() == len, "padded numbers");
         let (mut square, mut sum) = (0.0, w.splat(T::ZERO));
         let (mut few, mut many) = ([T::ZERO; FEW], Vec::new());
@@ -222,13 +233,14 @@ impl<T: Real> Terms<T> {
             for (e, z) in z[..h].iter().enumerate() {
                 rest = w.neg_fma(w.splat(*z), load(loadings, e), rest);
             }
-            sum = w.fma(w.mul(rest, load(precisions, 0)), rest, sum);
+            let scaled = w.mul(rest, load(scales, 0));
+            sum = w.fma(scaled, scaled, sum);
         }
         square + w.sum(sum).to_f64()
     }
 }
 
-/// `1 / v`, padded.
+/// `1 / v`, padded with 0.
 fn reciprocals<T: Real>(all: ArrayView2<'_, f64>, padded: usize) -> Vec<T> {
     let mut out = vec![T::ZERO; all.nrows() * padded];
     for (line, all) in out.chunks_exact_mut(padded).zip(all.outer_iter()) {
@@ -258,30 +270,56 @@ impl<T: Real> Factorial<T> {
         let mut posteriors = vec![T::ZERO; k * lines * padded];
         let each = loadings.par_chunks_exact_mut(h * padded).zip(posteriors.par_chunks_exact_mut(lines * padded));
         each.enumerate().for_each(|(c, (loadings, posteriors))| {
-            let own = all.loadings.index_axis(Axis(0), c);
-            for ((j, e), v) in own.indexed_iter() {
-                loadings[e * padded + j] = T::of(*v);
+            let deviations = all.uniquenesses.row(c).mapv(f64::sqrt);
+            let mut scaled = &all.loadings.index_axis(Axis(0), c).t() / &deviations;
+            turn(&mut scaled);
+            for (e, line) in scaled.outer_iter().enumerate() {
+                let share = 1.0 + line.dot(&line);
+                for (j, (v, deviation)) in line.iter().zip(&deviations).enumerate() {
+                    loadings[e * padded + j] = T::of(v * deviation);
+                    posteriors[e * padded + j] = T::of(v / share / deviation);
+                }
             }
-            write_posteriors(own, all.uniquenesses.row(c), |e, j, v| posteriors[e * padded + j] = T::of(v));
         });
-        Self { loadings, posteriors, precisions: reciprocals(all.uniquenesses.view(), padded), h, lines }
+        let scales = reciprocals(all.uniquenesses.mapv(f64::sqrt).view(), padded);
+        Self { loadings, posteriors, scales, h, lines }
     }
 }
 
-/// `(I + Λᵀ Ψ⁻¹ Λ)⁻¹ Λᵀ Ψ⁻¹` of one component, entry by entry.
-fn write_posteriors(
-    loadings: ArrayView2<'_, f64>,
-    uniquenesses: ArrayView1<'_, f64>,
-    mut write: impl FnMut(usize, usize, f64),
-) {
-    let scaled = &loadings / &uniquenesses.insert_axis(Axis(1));
-    let mut inner = scaled.t().dot(&loadings);
-    inner.diag_mut().mapv_inplace(|v| v + 1.0);
-    let factor = Cholesky::new(inner.view()).expect("at least the identity");
-    for (j, row) in scaled.outer_iter().enumerate() {
-        let mut column = row.to_vec();
-        factor.solve_lower(&mut column);
-        factor.solve_lower_transposed(&mut column);
-        column.into_iter().enumerate().for_each(|(e, v)| write(e, j, v));
+/// Lines whose product is a smaller part than this of their lengths are at right angles.
+const RIGHT: f64 = 1e-14;
+
+/// Most rounds over all pairs of lines; three or four are enough.
+const ROUNDS: usize = 30;
+
+/// Turns the lines of `a`, `(h, d)`, in the planes of two of them until all are at right angles: `Aᵀ A` stays.
+///
+/// Source: Hestenes 1958, "Inversion of matrices by biorthogonalization and related results".
+fn turn(a: &mut Array2<f64>) {
+    let h = a.nrows();
+    for _ in 0..ROUNDS {
+        let mut has_turned = false;
+        for q in 1..h {
+            for p in 0..q {
+                let (mut above, mut below) = a.view_mut().split_at(Axis(0), q);
+                let (mut one, mut other) = (above.row_mut(p), below.row_mut(0));
+                let (len, other_len, product) = (one.dot(&one), other.dot(&other), one.dot(&other));
+                let is_right = product.abs() <= RIGHT * (len.sqrt() * other_len.sqrt());
+                if is_right {
+                    continue;
+                }
+                has_turned = true;
+                let cotangent = (other_len - len) / (2.0 * product);
+                let tangent = cotangent.signum() / (cotangent.abs() + cotangent.hypot(1.0));
+                let cosine = tangent.hypot(1.0).recip();
+                let sine = cosine * tangent;
+                for (x, y) in one.iter_mut().zip(&mut other) {
+                    (*x, *y) = (cosine * *x - sine * *y, sine * *x + cosine * *y);
+                }
+            }
+        }
+        if !has_turned {
+            break;
+        }
     }
 }

@@ -27,7 +27,9 @@ pub(super) fn of_lists<T: Dispatch>(
     let sorted = Sorted::new(k, step.lists.components.iter().copied());
     let first = out.first.as_slice_mut().expect("a new array");
     let each = out.weight.par_iter_mut().zip(first.par_chunks_mut(d)).zip(out.second.par_chunks_mut(seconds));
-    each.enumerate().with_min_len(16).for_each_init(
+    // Sums of all pairs of columns are enough work for a thread.
+    let together = if kind == CovarianceType::Full { 1 } else { 16 };
+    each.enumerate().with_min_len(together).for_each_init(
         || [(); 4].map(|()| vec![0.0; rows.padded]),
         |[mean, z, ones, squares], (c, ((weight, first), second))| {
             let entries = &sorted.items[sorted.starts[c]..sorted.starts[c + 1]];
