@@ -105,7 +105,6 @@ fn what_has_no_factors_is_refused() {
         ("-k 2 --covariance factors", 2, "factors:H"),
         ("-k 2 --covariance factors:x", 2, "factors:H"),
         ("-k 2 --covariance factors:1 --bayes dp", 2, "factors"),
-        ("-k 2 --covariance factors:1 --truncated 2", 2, "diag or spherical"),
     ] {
         folder.refuses(&fit(&format!("{options} -o x.json")), code, &[part]);
     }

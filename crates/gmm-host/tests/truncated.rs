@@ -246,7 +246,7 @@ fn rows_in_a_small_unit_fit_as_in_any_other() {
         let fit_of = |unit: f64, g| {
             let scaled = Dataset::new(cells.mapv(|v| (v * unit) as f32)).unwrap();
             let covariances = even(kind, 10, 5, start.covariances().matrix(0, 5)[[0, 0]] * unit * unit);
-            let start = Mixture::new(start.weights().to_owned(), start.means() * unit, covariances).unwrap();
+            let start = Mixture::new(start.weights().to_owned(), &start.means() * unit, covariances).unwrap();
             let mut options = FitOptions { reg_covar: 0.0, ..options(10, g, kind, start) };
             options.rule.factors = h;
             fit(&CpuEngine::new(2).unwrap(), &scaled, &options).unwrap().summary.mean_log_likelihood

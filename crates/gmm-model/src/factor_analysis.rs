@@ -116,6 +116,9 @@ const ROUNDS: usize = 8;
 /// A round that gains less than this ends the M-step: far below the tolerance of any fit, in nats per row.
 const GAIN: f64 = 1e-10;
 
+/// A round never loses anything but rounding. If a loss of that size undid it, results would depend on roundings.
+const ROUNDING: f64 = 1e-12;
+
 /// Smallest uniqueness as a share of its column's variance. Without a bound the likelihood of `h + 1` columns that depend on
 /// each other is infinite.
 const LEAST_SHARE: f64 = 1e-10;
@@ -128,8 +131,8 @@ impl Analyser {
     }
 
     /// The pair that maximises `f = −ln det Σ − tr(Σ⁻¹ S)` for `Σ = Λ Λᵀ + diag(ψ)`, twice the mean log-likelihood of rows
-    /// of covariance `S` up to a constant; or a pair on the way there. `f` is at least that of `previous`. Uniquenesses are
-    /// at least `least`, and at least 1e-10 of the variance of their column.
+    /// of covariance `S` up to a constant; or a pair on the way there. `f` is at least that of `previous`, to rounding.
+    /// Uniquenesses are at least `least`, and at least 1e-10 of the variance of their column.
     ///
     /// Two steps in turns, each a maximum in closed form. For given uniquenesses the loadings are the eigenvectors of
     /// `diag(ψ)^(-1/2) S diag(ψ)^(-1/2)` with the largest eigenvalues. For given loadings one uniqueness after the other is
@@ -158,8 +161,8 @@ impl Analyser {
             let found = Spectrum::of(s.view(), &root, &next, h);
             let gain = found.objective - best.objective;
             // Also if it is NaN.
-            let is_better = gain > 0.0;
-            if !is_better {
+            let is_kept = gain > -ROUNDING * best.objective.abs().max(1.0);
+            if !is_kept {
                 break;
             }
             (psi, best) = (next, found);
