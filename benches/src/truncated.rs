@@ -8,7 +8,8 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use gmm_bench::record::Csv;
 use gmm_host::{
-    CpuEngine, Engine, EvaluateOptions, Fit, FitOptions, FitRule, Init, Resident, Search, TruncatedOptions, fit,
+    CpuEngine, CudaEngine, Engine, EvaluateOptions, Fit, FitOptions, FitRule, Init, Resident, Search, TruncatedOptions,
+    fit,
 };
 use gmm_model::{CovarianceModel, CovarianceType, Dataset, Mixture, Precision};
 use ndarray::Array1;
@@ -47,6 +48,9 @@ pub(crate) struct Arguments {
     /// diag, spherical, full, or factors:H. Others than diag up to 3000 components in 32 columns, and a single fit.
     #[arg(long, default_value = "diag")]
     covariance: CovarianceModel,
+    /// Time iterations of fits on a GPU instead of passes, and the fits there.
+    #[arg(long)]
+    cuda: bool,
 }
 
 /// A kind of pass over the rows.
@@ -80,6 +84,9 @@ impl Pass {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let TurnOptions { quick, turns, threads, seed, .. } = &arguments.common;
     let model = arguments.covariance;
+    if arguments.cuda {
+        return run_on_gpu(arguments);
+    }
     let cpu = CpuEngine::new(*threads)?;
     let title = "milliseconds per EM pass over all components, over those near a tile of rows, and truncated";
     let name = format!("truncated --covariance {model}");
@@ -96,6 +103,90 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         fits(&cpu, ((n, d, k), model), (listed, beside), *seed, &mut record)?;
     }
     println!("{}", record.path().display());
+    Ok(())
+}
+
+/// Iterations beyond the first of a fit, of which the time is measured.
+const TIMED: usize = 10;
+
+/// Iterations over all components, over those near a tile of rows, and truncated ones, then the fits.
+fn run_on_gpu(arguments: &Arguments) -> Result<()> {
+    let TurnOptions { quick, turns, seed, .. } = &arguments.common;
+    let (model, gpu) = (arguments.covariance, CudaEngine::new(0)?);
+    let title =
+        "milliseconds per EM iteration of a fit over all components, over those near a tile of rows, and truncated";
+    let is_diag = model == CovarianceType::Diag.into();
+    let name = format!("truncated --cuda --covariance {model}");
+    let mut record = arguments.common.record(&gpu, &name, title, COLUMNS)?;
+    for (n, d) in SHAPES.into_iter().filter(|(_, d)| is_diag || *d == 32) {
+        for k in GROWTH.into_iter().filter(|k| is_diag || *k <= 3000) {
+            let (n, k) = if *quick { (n / 10, k.div_ceil(10)) } else { (n, k) };
+            iterations(&gpu, ((n, d, k), model), (*turns, *seed), &mut record)?;
+        }
+    }
+    for (n, d, k, listed, beside) in FITS.into_iter().take(if is_diag { FITS.len() } else { 1 }) {
+        let (n, k) = if *quick { (n / 10, k / 10) } else { (n, k) };
+        fits(&gpu, ((n, d, k), model), (listed, beside), *seed, &mut record)?;
+    }
+    println!("{}", record.path().display());
+    Ok(())
+}
+
+/// The iterations of one size, in turns: what a fit of 1 + [`TIMED`] iterations takes longer than one of a single iteration.
+fn iterations(
+    gpu: &CudaEngine,
+    ((n, d, k), model): ((usize, usize, usize), CovarianceModel),
+    (turns, seed): (usize, u64),
+    record: &mut Csv,
+) -> Result<()> {
+    let (data, mut start) = problem((n, d, k), model.kind, seed)?;
+    if let Some(h) = model.factors {
+        start = start.reduced_to_factors(h, Array1::zeros(d).view())?;
+    }
+    let em = FitOptions {
+        covariance_type: model.kind,
+        precision: Some(Precision::F32),
+        init: Init::Given(Box::new(start)),
+        tol: 0.0,
+        seed,
+        rule: FitRule { factors: model.factors, ..FitRule::none() },
+        ..FitOptions::new(k)
+    };
+    let listed = TruncatedOptions { components: LISTED };
+    let rule = FitRule { truncated: Some(listed), ..em.rule.clone() };
+    let truncated = FitOptions { rule, ..em.clone() };
+    let dense = gpu.clone().without_skipping();
+    let ways = [("all components", &dense, &em), ("as by default", gpu, &em), ("truncated to 3", gpu, &truncated)];
+    let mut times = [const { Vec::new() }; 3];
+    let mut found = [0.0; 3];
+    for _ in 0..turns {
+        for (((_, engine, options), times), found) in ways.iter().zip(&mut times).zip(&mut found) {
+            let timed = |max_iter: usize| -> Result<(f64, Fit)> {
+                let began = Instant::now();
+                let fitted = fit(*engine, &data, &FitOptions { max_iter, ..(*options).clone() })?;
+                Ok((1e3 * began.elapsed().as_secs_f64(), fitted))
+            };
+            let (short, (long, fitted)) = (timed(1)?.0, timed(1 + TIMED)?);
+            // The loop's own clock is exact; a host loop has none.
+            let ms = fitted
+                .on_device
+                .map_or((long - short) / TIMED as f64, |on| 1e3 * on.time.as_secs_f64() / on.iterations as f64);
+            times.push(ms);
+            *found = fitted.summary.log_likelihood;
+        }
+    }
+    let [whole, near, bound] = found;
+    let slack = 2e-6 * whole.abs().max(n as f64);
+    ensure!((near - whole).abs() <= 5.0 * slack, "{near} beside {whole}");
+    for (((name, ..), mut times), log_likelihood) in ways.into_iter().zip(times).zip([whole, near, bound]) {
+        times.sort_by(f64::total_cmp);
+        let (ms, samples) = (times[times.len() / 2], times.len());
+        let line = format!(
+            "k,{name} ({d} columns),{model},f32,{n},{d},{k},{LISTED},{samples},{ms:.3},,,,{log_likelihood:.3},{whole:.3},"
+        );
+        println!("{line}");
+        record.push(&line)?;
+    }
     Ok(())
 }
 
@@ -148,7 +239,7 @@ fn passes(
 
 /// A fit by truncated EM, and by EM from the same start if `beside`.
 fn fits(
-    cpu: &CpuEngine,
+    engine: &dyn Engine,
     ((n, d, k), model): ((usize, usize, usize), CovarianceModel),
     (listed, beside): (usize, bool),
     seed: u64,
@@ -168,13 +259,13 @@ fn fits(
     let rule = FitRule { truncated: Some(TruncatedOptions { components: listed }), ..em.rule.clone() };
     let timed = |options: &FitOptions| -> Result<(Fit, f64)> {
         let began = Instant::now();
-        Ok((fit(cpu, &data, options)?, began.elapsed().as_secs_f64()))
+        Ok((fit(engine, &data, options)?, began.elapsed().as_secs_f64()))
     };
     let (found, seconds) = timed(&FitOptions { rule, ..em.clone() })?;
     let whole = if beside { Some(timed(&em)?) } else { None };
     // Per row, of the models under all components.
     let under = |fit: &Fit, data: &Dataset| -> Result<f64> {
-        let mut rows = cpu.load(data, Precision::F32, &[0.5].repeat(d))?;
+        let mut rows = engine.load(data, Precision::F32, &[0.5].repeat(d))?;
         Ok(rows.evaluate(&fit.mixture, EvaluateOptions::default())?.log_likelihood / n as f64)
     };
     let (mut beside_it, mut mine) = (String::from(",,"), String::new());

@@ -24,8 +24,8 @@
 //! 3. [`reduce`]: partial results into the statistics, in a fixed order. There are no atomics: the same rows,
 //!    parameters and grid give the same bits.
 //!
-//! [`many`] runs whole fits of few rows, a block each. [`deconvolution`] passes over rows with measurement errors.
-//! [`log_likelihood::mixing`] combines stored component densities into a mixture's log-likelihood.
+//! [`many`] runs whole fits of few rows, a block each. [`truncated`] finds a few components for each row. [`deconvolution`] passes over rows with measurement errors.
+//! [`sort`] puts rows in the order of their components. [`log_likelihood::mixing`] combines stored component densities into a mixture's log-likelihood.
 //!
 //! On Ampere and later, [`em`] runs whole iterations on the tensor cores without the host, and [`seeding::lloyd`] does
 //! so for k-means. The passes above serve everything else: older chips, starts, evaluation, and mixtures for which the
@@ -61,7 +61,9 @@ pub mod probe;
 pub mod products;
 pub mod reduce;
 pub mod seeding;
+pub mod sort;
 pub mod tile;
+pub mod truncated;
 
 mod real;
 pub use real::Real;

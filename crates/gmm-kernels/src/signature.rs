@@ -5,7 +5,7 @@ use crate::kernel::{Arguments, Kernel};
 use crate::layout::Kind;
 use crate::log_likelihood::mixing;
 use crate::seeding::{draw_next, draw_rows, lloyd, nearest, squared_distances};
-use crate::{Real, deconvolution, em, many, probe, products, reduce, tile};
+use crate::{Real, deconvolution, em, many, probe, products, reduce, sort, tile, truncated};
 
 /// An entry point of the PTX modules.
 #[derive(Clone, Debug, PartialEq)]
@@ -189,8 +189,9 @@ fn multiplication(all: &mut Vec<Signature>) {
 }
 
 fn nearby(all: &mut Vec<Signature>) {
-    use em::nearby::{Size, nearby_encode, nearby_gather, nearby_lists, nearby_sums};
-    all.extend([one(nearby_encode()), one(nearby_gather()), one(nearby_lists()), one(nearby_sums())].map(tensor));
+    use em::nearby::{Size, nearby_encode, nearby_gather, nearby_lists, nearby_pool, nearby_sums};
+    let every_size = [nearby_encode(), nearby_gather(), nearby_lists(), nearby_sums(), nearby_pool()];
+    all.extend(every_size.map(|kernel| tensor(one(kernel))));
     all.extend(Size::ALL.iter().flat_map(|size| [size.seed(), size.pass()]).map(|kernel| tensor(one(kernel))));
 }
 
@@ -228,6 +229,12 @@ pub fn signatures() -> Vec<Signature> {
         one(reduce::reduce_blocks()),
         one(reduce::reduce_many_blocks()),
         one(many::many_fits()),
+        one(sort::sort_count()),
+        one(sort::sort_scan()),
+        one(sort::sort_place()),
+        one(truncated::truncated_step()),
+        one(truncated::truncated_starts()),
+        one(truncated::truncated_sums()),
     ]);
     all.extend(deconvolution::Form::ALL.iter().map(|form| one(form.kernel())));
     all.push(one(deconvolution::deconvolution_factors()));

@@ -143,7 +143,10 @@ impl<T: Dispatch> crate::Passes for CpuRows<T> {
             }
         };
         let machine = self.passes.machine();
-        self.passes.install(|| truncated::pass(machine, rows, mixture, search))
+        self.passes.install(|| {
+            let mut steps = truncated::OnThreads::new(machine, rows, mixture)?;
+            truncated::pass(&mut steps, mixture.n_components(), search)
+        })
     }
 
     fn passes(&mut self, mixtures: &[Mixture]) -> Result<Vec<Statistics>, Error> {

@@ -36,6 +36,7 @@ mod seeding;
 mod shape;
 #[cfg(test)]
 mod tests;
+mod truncated;
 mod tune;
 
 #[cfg(test)]

@@ -17,12 +17,15 @@ use super::rows::device_input::DeviceData;
 use super::rows::outputs::Outputs;
 use super::seeding::Seeding;
 use super::seeding::lloyd::Lloyd;
-use super::tune;
+use super::{truncated, tune};
 use crate::cuda::rows::reach::LoadOptions;
 use crate::em::{EmOptions, EmRun};
 use crate::engine::{ComponentColumns, Evaluate, Passes, Seeding as Seeds, check_features};
 use crate::init::{LloydPasses, RowDraw, WeighedRows, lloyd_pass};
-use crate::{CpuEngine, DeviceOutputs, Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident};
+use crate::{
+    CpuEngine, DeviceOutputs, Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities, Resident, Search,
+    TruncatedPass,
+};
 
 /// Rows, and the buffers of each algorithm that runs over them.
 pub(crate) struct CudaResident<T: Number> {
@@ -30,6 +33,7 @@ pub(crate) struct CudaResident<T: Number> {
     pub(crate) seeding: Seeding<T>,
     pub(crate) lloyd: Lloyd,
     pub(crate) likelihoods: Likelihoods,
+    truncated: truncated::Memory,
     /// Streamed rows on the CPU engine, for the distances to centres: see [`on_host`](Self::on_host).
     on_host: Option<Box<dyn Resident>>,
     /// Last, so that it is dropped last: the context must outlive the buffers above.
@@ -39,7 +43,8 @@ pub(crate) struct CudaResident<T: Number> {
 impl<T: Number> CudaResident<T> {
     pub(crate) fn of(rows: Rows<T>) -> Self {
         let (em, seeding, lloyd) = (Loop::empty(), Seeding::empty(), Lloyd::empty());
-        Self { em, seeding, lloyd, likelihoods: Likelihoods::empty(), on_host: None, rows }
+        let (likelihoods, truncated) = (Likelihoods::empty(), truncated::Memory::empty());
+        Self { em, seeding, lloyd, likelihoods, truncated, on_host: None, rows }
     }
 
     /// See [`Rows::load`].
@@ -114,9 +119,22 @@ impl<T: Number> CudaResident<T> {
             let mixture = mixture.to_mixture()?;
             return self.rows.run(|rows| rows.evaluate_here(&mixture, out));
         }
+        if mixture.n_components() >= em::NEAR_FROM
+            && let Some(found) = self.evaluate_near(&mixture.to_mixture()?, out)?
+        {
+            return Ok(found);
+        }
         let scale = |c| Ok(mixture.log_weight(c) + mixture.log_normalizer(c, FactorShape::Upper)?);
         let scales: Vec<f64> = (0..mixture.n_components()).map(scale).collect::<Result<_, Error>>()?;
         self.rows.run(|rows| rows.evaluate_precisions_here(mixture, &scales, out))
+    }
+}
+
+impl<T: Number> CudaResident<T> {
+    /// An evaluation of thousands of components, over those near the rows; `None` if it is left to the ordinary one.
+    fn evaluate_near(&mut self, mixture: &Mixture, out: &mut Outputs<'_>) -> Result<Option<Evaluation>, Error> {
+        let Self { rows, em, .. } = self;
+        rows.run(|rows| em::evaluate_near(Member { em, rows }, mixture, out))
     }
 }
 
@@ -135,7 +153,7 @@ impl<T: Number> Passes for CudaResident<T> {
         check_features(self.rows.d, shift.len())?;
         let moved = self.rows.run(|rows| rows.hold_about_here(shift))?;
         if moved {
-            self.em = Loop::empty();
+            self.em.moved();
             self.seeding.clear();
             self.lloyd.forget();
             self.likelihoods.forget();
@@ -186,6 +204,12 @@ impl<T: Number> Passes for CudaResident<T> {
             let paths = tune::paths(rows, em, run, &options)?;
             em::iterate(&mut [Member { em, rows }], &paths, run, &options, seen)
         })
+    }
+
+    fn pass_truncated(&mut self, mixture: &Mixture, search: &Search) -> Result<TruncatedPass, Error> {
+        check_features(self.rows.d, mixture.n_features())?;
+        let Self { rows, truncated: memory, .. } = self;
+        rows.run(|rows| truncated::pass(rows, memory, mixture, search))
     }
 
     fn given(
@@ -295,7 +319,10 @@ impl<T: Number> Evaluate for CudaResident<T> {
     fn evaluate(&mut self, mixture: &Mixture, want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
         check_features(self.rows.d, mixture.n_features())?;
         let mut outputs = Outputs::Host(want);
-        self.rows.run(|rows| rows.evaluate_here(mixture, &mut outputs))
+        match self.evaluate_near(mixture, &mut outputs)? {
+            Some(found) => Ok(found),
+            None => self.rows.run(|rows| rows.evaluate_here(mixture, &mut outputs)),
+        }
     }
 
     fn evaluate_precisions(

@@ -37,8 +37,9 @@ pub struct KMeans {
 /// If there are many rows it runs on a sample, one random row from each of equal ranges of rows. The sample has `most`
 /// rows; if `most` is `None`, the larger of 32768 and `64 k`, unless the data have at most twice as many rows. A
 /// cluster without a row in the sample, such as one of a few rows among millions, gets no centre. If the sample has
-/// fewer than `k` distinct rows, k-means runs on all rows instead. Cost: that of [`seed`] and [`lloyd`] on the sample,
-/// and of gathering it.
+/// fewer than `k` distinct rows, k-means runs on all rows instead. If `most` is `None`, seeds are drawn among at most
+/// 131072 of its rows, or `6 k` if that is more, a sample of the same kind: k-means++ among all would cost `64 k²` distances.
+/// Cost: that of [`seed`] and [`lloyd`] on these rows, and of gathering them.
 ///
 /// # Errors
 /// Any error of the engine.
@@ -53,7 +54,7 @@ pub fn k_means<'a>(
 ) -> Result<KMeans, Error> {
     let (data, n) = (data.into(), rows.dim().0);
     let run = |rows: &mut dyn Resident, data: &RowSample<'_>, draws: &mut Draws| {
-        let (centres, ran_out) = seed_among(rows, data, k, draws)?;
+        let (centres, ran_out) = seeds_of(rows, data, k, most.is_none(), draws)?;
         let found = if seeds_alone {
             KMeans { centres, inertia: f64::INFINITY, iterations: 0, converged: false }
         } else {
@@ -93,6 +94,27 @@ pub fn seed<'a>(
     draws: &mut Draws,
 ) -> Result<Array2<f64>, Error> {
     Ok(seed_among(rows, &RowSample::all(data.into()), k, draws)?.0)
+}
+
+/// Seeds of `k` clusters, drawn among some of the rows if there are many and `few` may do; and whether rows ran out.
+fn seeds_of(
+    rows: &mut dyn Resident,
+    data: &RowSample<'_>,
+    k: usize,
+    few: bool,
+    draws: &mut Draws,
+) -> Result<(Array2<f64>, bool), Error> {
+    let n = rows.dim().0;
+    let count = if few { subsample::seeded_rows(n, k) } else { n };
+    if count < n {
+        let (some, among) = data.fewer(n, count, draws);
+        let mut sample = rows.sample(&among, some.weights())?;
+        let (seeds, ran_out) = seed_among(sample.as_mut(), &some, k, draws)?;
+        if !ran_out {
+            return Ok((seeds, false));
+        }
+    }
+    seed_among(rows, data, k, draws)
 }
 
 /// [`seed`], and whether rows ran out: all rows coincided with drawn ones before there were `k`.

@@ -19,6 +19,35 @@ pub(crate) fn rows_for(n: usize, k: usize) -> usize {
     if n / 2 > some { some } else { n }
 }
 
+/// Most rows among which seeds are drawn: a GPU draws all seeds among them in one go.
+const MOST_SEEDED: usize = 1 << 17;
+
+/// Fewest rows for each seed.
+const EACH_SEED: usize = 6;
+
+/// The number of rows, of `n` on which k-means runs, among which its `k` seeds are drawn. k-means++ costs `n k` distances, which
+/// for thousands of seeds take far longer than all that follows.
+pub(super) fn seeded_rows(n: usize, k: usize) -> usize {
+    n.min(MOST_SEEDED.max(EACH_SEED.saturating_mul(k)))
+}
+
+/// One row, drawn at random, of each of `count` equal ranges of `n` rows.
+fn strata(n: usize, count: usize, draws: &mut Draws) -> Vec<usize> {
+    // Range `i` begins at `⌊i n / count⌋`, computed incrementally: divisions would take longer than the draws.
+    let (mut first, mut left) = (0, 0);
+    let (whole, rest) = (n / count, n % count);
+    let one = |bits: u64| {
+        left += rest;
+        let more = usize::from(left >= count);
+        left -= more * count;
+        let (start, long) = (first, whole + more);
+        first += long;
+        // The upper 64 bits of the product: each row has the same share of the 2⁶⁴ values, up to rounding.
+        start + ((u128::from(bits) * long as u128) >> 64) as usize
+    };
+    draws.scattered(count).map(one).collect()
+}
+
 /// All rows of a data set, or a sample of them.
 pub(super) struct RowSample<'a> {
     data: Data<'a>,
@@ -46,22 +75,18 @@ impl<'a> RowSample<'a> {
 
     /// Draws one row from each of `count` equal ranges of rows, so that the sample covers data in any order evenly.
     pub(super) fn some(data: Data<'a>, count: usize, draws: &mut Draws) -> Self {
-        let n = data.dim().0;
-        // Range `i` begins at `⌊i n / count⌋`, computed incrementally: divisions would take longer than the draws.
-        let (mut first, mut left) = (0, 0);
-        let (whole, rest) = (n / count, n % count);
-        let one = |bits: u64| {
-            left += rest;
-            let more = usize::from(left >= count);
-            left -= more * count;
-            let (start, long) = (first, whole + more);
-            first += long;
-            // The upper 64 bits of the product: each row has the same share of the 2⁶⁴ values, up to rounding.
-            start + ((u128::from(bits) * long as u128) >> 64) as usize
-        };
-        let chosen: Vec<usize> = draws.scattered(count).map(one).collect();
+        let chosen = strata(data.dim().0, count, draws);
         let weights = data.weights().map(|all| chosen.iter().map(|&row| all[row]).collect());
         Self { data, chosen: Some(chosen), weights, fill: medians(data) }
+    }
+
+    /// A sample of `count` of these `n` rows, drawn in the same way, and their indices among these.
+    pub(super) fn fewer(&self, n: usize, count: usize, draws: &mut Draws) -> (Self, Vec<usize>) {
+        let among = strata(n, count, draws);
+        let of_data = |&i: &usize| self.chosen.as_ref().map_or(i, |chosen| chosen[i]);
+        let weights = self.weights().map(|all| among.iter().map(|&i| all[i]).collect());
+        let chosen = Some(among.iter().map(of_data).collect());
+        (Self { data: self.data, chosen, weights, fill: self.fill.clone() }, among)
     }
 
     /// Indices of the rows in the data set; `None` for all rows.
@@ -115,6 +140,25 @@ mod tests {
         assert_eq!(some.pick(&[7, 3]).unwrap().column(0).to_vec(), [chosen[7] as f64, chosen[3] as f64]);
         let others = RowSample::some(Data::Host(&data), 100, &mut draws);
         assert_ne!(others.chosen(), some.chosen(), "each start has a sample of its own");
+    }
+
+    #[test]
+    fn a_sample_of_a_sample_has_rows_and_weights_of_the_data() {
+        let data = Dataset::new(Array2::from_shape_fn((1003, 1), |(i, _)| i as f64)).unwrap();
+        let data = data.with_weights((0..1003).map(|i| 1.0 + i as f64).collect()).unwrap();
+        let mut draws = Draws::new(1, 0);
+        let some = RowSample::some(Data::Host(&data), 100, &mut draws);
+        let (fewer, among) = some.fewer(100, 10, &mut draws);
+        for (i, &at) in among.iter().enumerate() {
+            assert!((10 * i..10 * i + 10).contains(&at), "{at} of stretch {i}");
+            let row = some.chosen().unwrap()[at];
+            assert_eq!((fewer.chosen().unwrap()[i], fewer.weights().unwrap()[i]), (row, 1.0 + row as f64));
+        }
+        assert_eq!(fewer.pick(&[2]).unwrap()[[0, 0]], fewer.chosen().unwrap()[2] as f64);
+        assert_eq!(
+            [seeded_rows(1000, 8), seeded_rows(1 << 20, 8), seeded_rows(1 << 20, 50_000)],
+            [1000, 131_072, 300_000]
+        );
     }
 
     #[test]

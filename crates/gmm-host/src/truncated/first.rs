@@ -13,7 +13,10 @@ use crate::Error;
 use crate::cpu::simd::{Dispatch, Kernel, Machine, Words};
 
 /// Number of trees.
-const TREES: usize = 6;
+pub(crate) const TREES: usize = 6;
+
+/// The purpose of their draws.
+pub(crate) const TREES_OF_FIRST: &str = "truncated trees";
 
 /// The best components of each row's leaves, and of each mean's, which are the neighbours of its component.
 ///
@@ -33,19 +36,32 @@ pub(super) fn lists<T: Dispatch>(
         let components = (0..n * k).map(|i| (i % k) as u32).collect();
         return Ok(Lists { order, components: Arc::new(components), neighbours: Arc::default(), g, h });
     }
-    let draws = &mut search.draws("truncated trees");
+    let draws = &mut search.draws(TREES_OF_FIRST);
     let trees = Trees::new(mixture, &rows.shift, (TREES, rows.padded), draws);
-    let near = |points: &[T], each: usize, have_selves: bool| {
-        let mut found = vec![0; points.len() / rows.padded * each];
-        let tasks = points.par_chunks(TASK * rows.padded).zip(found.par_chunks_mut(TASK * each)).enumerate();
-        tasks.for_each(|(task, (points, found))| {
-            let first_self = have_selves.then_some((task * TASK) as u32);
-            T::dispatch(machine, Near { trees: &trees, terms, points, each, first_self, found });
-        });
-        Arc::new(found)
-    };
-    let (components, neighbours) = (near(&rows.cells, g, false), near(terms.means(), h, true));
-    Ok(Lists { order, components, neighbours, g, h })
+    let components = Arc::new(near(machine, &trees, terms, (&rows.cells, g, false)));
+    Ok(Lists { order, components, neighbours: Arc::new(of_means(machine, &trees, terms, h)), g, h })
+}
+
+/// The `h` neighbours of each component: itself, and those that its mean explains best among those of its leaves, `(k, h)`.
+pub(crate) fn of_means<T: Dispatch>(machine: Machine, trees: &Trees<T>, terms: &Terms<T>, h: usize) -> Vec<u32> {
+    near(machine, trees, terms, (terms.means(), h, true))
+}
+
+/// The best components of some points, `each` of them; they may be the means themselves.
+fn near<T: Dispatch>(
+    machine: Machine,
+    trees: &Trees<T>,
+    terms: &Terms<T>,
+    (points, each, have_selves): (&[T], usize, bool),
+) -> Vec<u32> {
+    let padded = terms.padded;
+    let mut found = vec![0; points.len() / padded * each];
+    let tasks = points.par_chunks(TASK * padded).zip(found.par_chunks_mut(TASK * each)).enumerate();
+    tasks.for_each(|(task, (points, found))| {
+        let first_self = have_selves.then_some((task * TASK) as u32);
+        T::dispatch(machine, Near { trees, terms, points, each, first_self, found });
+    });
+    found
 }
 
 /// The best components of some points.

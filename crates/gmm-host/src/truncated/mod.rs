@@ -29,8 +29,16 @@ use gmm_model::{CovarianceType, Dataset, Statistics};
 
 use crate::{Data, Error, FitOptions, FitRule};
 
-pub(crate) use pass::{Rows, pass};
+pub(crate) use pass::{OnThreads, Rows, pass};
 pub use search::Search;
+#[cfg(feature = "cuda")]
+pub(crate) use {
+    first::{TREES, TREES_OF_FIRST, of_means},
+    pass::{Steps, TREE_OF_PASS, Totals},
+    scores::{Scales, Terms},
+    search::Lists,
+    trees::{Node, Trees},
+};
 
 /// Truncated EM: see [`FitRule::truncated`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gmm_model::Mixture;
+use gmm_model::{Mixture, Statistics};
 use rayon::prelude::*;
 
 use super::join::{Found, Tried, write_neighbours};
@@ -18,6 +18,9 @@ pub(super) const AHEAD: usize = 8;
 
 /// Rows of a task. Sums are added per task in order, so that the bits do not depend on the number of threads.
 pub(super) const TASK: usize = 2048;
+
+/// The purpose of the draws of a pass's tree.
+pub(crate) const TREE_OF_PASS: &str = "truncated tree";
 
 /// Passes without an M-step with which a search begins, at most.
 const MOST_FIRST: usize = 40;
@@ -58,56 +61,126 @@ impl<T: Dispatch> Rows<T> {
     }
 }
 
-/// A pass over the rows on the threads of the current pool.
-///
-/// # Errors
-/// [`Error::Memory`]; [`Error::Option`] for too many rows.
-pub(crate) fn pass<T: Dispatch>(
-    machine: Machine,
-    rows: &Rows<T>,
-    mixture: &Mixture,
-    from: &Search,
-) -> Result<TruncatedPass, Error> {
-    let (k, terms) = (mixture.n_components(), Terms::new(mixture, &rows.shift)?);
-    let mut search = from.clone();
-    let begun = match search.lists.take().filter(|lists| lists.order.len() == rows.n) {
-        Some(lists) => lists,
-        None => begin(machine, rows, mixture, &terms, &mut search)?,
-    };
-    let step = step(machine, rows, (mixture, &terms), begun, &search);
-    search.passes += 1;
-    search.tried = step.tried as f64 / rows.n as f64;
-    let mut statistics = sums::of_lists(machine, rows, mixture, &step)?;
-    statistics.log_likelihood = step.free_energy;
-    statistics.total_weight = step.total_weight;
-    statistics.n_rows = rows.n as u64;
-    let entropy = step.entropy;
-    search.lists = Some(step.lists.sorted(k));
-    Ok(TruncatedPass { statistics, entropy, search })
+/// What a step over all rows adds up to.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Totals {
+    pub(crate) free_energy: f64,
+    pub(crate) entropy: f64,
+    pub(crate) total_weight: f64,
+    /// Components tried.
+    pub(crate) tried: f64,
 }
 
-/// The first lists: those of [`first::lists`], made better by passes under the same mixture.
-fn begin<T: Dispatch>(
-    machine: Machine,
-    rows: &Rows<T>,
-    mixture: &Mixture,
-    terms: &Terms<T>,
-    search: &mut Search,
-) -> Result<Lists, Error> {
-    let k = mixture.n_components();
-    let mut lists = first::lists(machine, rows, mixture, terms, search)?.sorted(k);
+/// The steps of passes under one mixture, over all rows of an engine.
+pub(crate) trait Steps {
+    /// Number of rows.
+    fn n(&self) -> usize;
+
+    /// The first lists of a search.
+    ///
+    /// # Errors
+    /// As for [`Search::sizes`]; any error of the engine.
+    fn first(&mut self, search: &Search) -> Result<Lists, Error>;
+
+    /// An E-step, which goes on from lists in the order of their rows' best components.
+    ///
+    /// # Errors
+    /// Any error of the engine.
+    fn step(&mut self, before: Lists, search: &Search) -> Result<Totals, Error>;
+
+    /// The sums under the responsibilities of the last step, about the means.
+    ///
+    /// # Errors
+    /// As for a step.
+    fn sums(&mut self) -> Result<Statistics, Error>;
+
+    /// The lists of the last step, in the order of the rows before.
+    ///
+    /// # Errors
+    /// As for a step.
+    fn lists(&mut self) -> Result<Lists, Error>;
+}
+
+/// A pass under a mixture of `k` components.
+///
+/// # Errors
+/// As for [`Steps`].
+pub(crate) fn pass(steps: &mut impl Steps, k: usize, from: &Search) -> Result<TruncatedPass, Error> {
+    let mut search = from.clone();
+    let begun = match search.lists.take().filter(|lists| lists.order.len() == steps.n()) {
+        Some(lists) => lists,
+        None => begin(steps, k, &mut search)?,
+    };
+    let totals = steps.step(begun, &search)?;
+    search.passes += 1;
+    search.tried = totals.tried / steps.n() as f64;
+    let mut statistics = steps.sums()?;
+    statistics.log_likelihood = totals.free_energy;
+    statistics.total_weight = totals.total_weight;
+    statistics.n_rows = steps.n() as u64;
+    search.lists = Some(steps.lists()?.sorted(k));
+    Ok(TruncatedPass { statistics, entropy: totals.entropy, search })
+}
+
+/// The first lists, made better by passes under the same mixture.
+fn begin(steps: &mut impl Steps, k: usize, search: &mut Search) -> Result<Lists, Error> {
+    let mut lists = steps.first(search)?.sorted(k);
     let mut last = f64::NEG_INFINITY;
     for _ in 0..if lists.g == k { 0 } else { MOST_FIRST } {
-        let step = step(machine, rows, (mixture, terms), lists, search);
+        let Totals { free_energy, total_weight, .. } = steps.step(lists, search)?;
         search.passes += 1;
-        lists = step.lists.sorted(k);
-        let gains = step.free_energy - last > FIRST_GAIN * step.total_weight;
-        last = step.free_energy;
+        lists = steps.lists()?.sorted(k);
+        let gains = free_energy - last > FIRST_GAIN * total_weight;
+        last = free_energy;
         if !gains && last > f64::NEG_INFINITY {
             break;
         }
     }
     Ok(lists)
+}
+
+/// The steps on the threads of the current pool.
+pub(crate) struct OnThreads<'a, T> {
+    machine: Machine,
+    rows: &'a Rows<T>,
+    mixture: &'a Mixture,
+    terms: Terms<T>,
+    last: Option<Step>,
+}
+
+impl<'a, T: Dispatch> OnThreads<'a, T> {
+    /// # Errors
+    /// [`Error::Memory`].
+    pub(crate) fn new(machine: Machine, rows: &'a Rows<T>, mixture: &'a Mixture) -> Result<Self, Error> {
+        Ok(Self { machine, rows, mixture, terms: Terms::new(mixture, &rows.shift)?, last: None })
+    }
+
+    fn last(&self) -> &Step {
+        self.last.as_ref().expect("a step was made")
+    }
+}
+
+impl<T: Dispatch> Steps for OnThreads<'_, T> {
+    fn n(&self) -> usize {
+        self.rows.n
+    }
+
+    fn first(&mut self, search: &Search) -> Result<Lists, Error> {
+        first::lists(self.machine, self.rows, self.mixture, &self.terms, search)
+    }
+
+    fn step(&mut self, before: Lists, search: &Search) -> Result<Totals, Error> {
+        let step = step(self.machine, self.rows, (self.mixture, &self.terms), before, search);
+        Ok(self.last.insert(step).totals)
+    }
+
+    fn sums(&mut self) -> Result<Statistics, Error> {
+        sums::of_lists(self.machine, self.rows, self.mixture, self.last())
+    }
+
+    fn lists(&mut self) -> Result<Lists, Error> {
+        Ok(self.last.take().expect("a step was made").lists)
+    }
 }
 
 /// New lists, and what follows from them.
@@ -116,11 +189,7 @@ pub(super) struct Step {
     pub(super) lists: Lists,
     /// Responsibilities of the listed components, `(n, g)`.
     pub(super) responsibilities: Vec<f64>,
-    pub(super) free_energy: f64,
-    pub(super) entropy: f64,
-    pub(super) total_weight: f64,
-    /// Components tried, over all rows.
-    tried: usize,
+    totals: Totals,
 }
 
 /// What a thread needs for its rows.
@@ -321,7 +390,7 @@ fn step<T: Dispatch>(
     let mut components = vec![0; n * g];
     let mut responsibilities = vec![0.0; n * g];
     let trees = if g < k { 1 } else { 0 };
-    let tree = &Trees::new(mixture, &rows.shift, (trees, rows.padded), &mut search.draws("truncated tree"));
+    let tree = &Trees::new(mixture, &rows.shift, (trees, rows.padded), &mut search.draws(TREE_OF_PASS));
     let tasks = components.par_chunks_mut(TASK * g).zip(responsibilities.par_chunks_mut(TASK * g)).enumerate();
     let ended: Vec<Ended> = tasks
         .map_init(
@@ -333,17 +402,16 @@ fn step<T: Dispatch>(
         )
         .collect();
     let Lists { order, mut neighbours, h, .. } = before;
-    let (mut totals, mut found) = (Ended::default(), Vec::new());
+    let (mut totals, mut found) = (Totals::default(), Vec::new());
     for mut task in ended {
         totals.free_energy += task.free_energy;
         totals.entropy += task.entropy;
         totals.total_weight += task.total_weight;
-        totals.tried += task.tried;
+        totals.tried += task.tried as f64;
         found.append(&mut task.found);
     }
     let written: &mut Vec<u32> = Arc::make_mut(&mut neighbours);
     write_neighbours(found.into_iter(), h, written);
-    let Ended { free_energy, entropy, total_weight, tried, .. } = totals;
     let lists = Lists { order, components: components.into(), neighbours, g, h };
-    Step { lists, responsibilities, free_energy, entropy, total_weight, tried }
+    Step { lists, responsibilities, totals }
 }

@@ -14,20 +14,20 @@ pub(super) const PAD: usize = 16;
 const FEW: usize = 16;
 
 /// The components, padded with columns that add nothing.
-pub(super) struct Terms<T> {
+pub(crate) struct Terms<T> {
     /// Means less the shift, `(k, padded)`.
     means: Vec<T>,
-    scales: Scales<T>,
+    pub(crate) scales: Scales<T>,
     /// The log joint density at the mean.
-    constants: Vec<f64>,
+    pub(crate) constants: Vec<f64>,
     /// π_c.
-    pub(super) weights: Vec<f64>,
-    padded: usize,
+    pub(crate) weights: Vec<f64>,
+    pub(crate) padded: usize,
 }
 
 /// What a distance is measured by. Deviations, not variances: in single precision the reciprocal of a variance of 1e-39 is
 /// infinite.
-enum Scales<T> {
+pub(crate) enum Scales<T> {
     /// Reciprocals of the standard deviations, `(k, padded)`.
     Diag(Vec<T>),
     /// The same, `(k,)`.
@@ -45,15 +45,15 @@ enum Scales<T> {
 /// one, but cancels where the factors explain nearly all.
 ///
 /// The loadings are turned so that `Λᵀ Ψ⁻¹ Λ` is diagonal, as those of fits are: nothing has to be solved then.
-struct Factorial<T> {
+pub(crate) struct Factorial<T> {
     /// `Λᵀ`, `(k, h, padded)`.
-    loadings: Vec<T>,
+    pub(crate) loadings: Vec<T>,
     /// `(I + Λᵀ Ψ⁻¹ Λ)⁻¹ Λᵀ Ψ⁻¹`, `(k, lines, padded)`, with lines of 0 as for full covariances.
-    posteriors: Vec<T>,
+    pub(crate) posteriors: Vec<T>,
     /// `1 / √ψ`, `(k, padded)`.
-    scales: Vec<T>,
-    h: usize,
-    lines: usize,
+    pub(crate) scales: Vec<T>,
+    pub(crate) h: usize,
+    pub(crate) lines: usize,
 }
 
 impl<T: Real> Terms<T> {
@@ -61,7 +61,7 @@ impl<T: Real> Terms<T> {
     ///
     /// # Errors
     /// [`Error::Memory`].
-    pub(super) fn new(mixture: &Mixture, shift: &[f64]) -> Result<Self, Error> {
+    pub(crate) fn new(mixture: &Mixture, shift: &[f64]) -> Result<Self, Error> {
         let (k, d) = mixture.means().dim();
         let padded = d.next_multiple_of(PAD);
         let lines = match (mixture.factors(), mixture.loadings()) {
@@ -86,7 +86,7 @@ impl<T: Real> Terms<T> {
     }
 
     /// The means less the shift, `(k, padded)`.
-    pub(super) fn means(&self) -> &[T] {
+    pub(crate) fn means(&self) -> &[T] {
         &self.means
     }
 

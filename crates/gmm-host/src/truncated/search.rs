@@ -28,15 +28,15 @@ pub struct Search {
 
 /// `(n, G)` components of the rows, and `(k, H)` neighbours.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Lists {
+pub(crate) struct Lists {
     /// Rows in the order of their best components, `(n,)`; rows of the same best component in ascending order.
-    pub(super) order: Arc<Vec<u32>>,
+    pub(crate) order: Arc<Vec<u32>>,
     /// The components of each row by its position in `order`, the best first, `(n, g)`.
-    pub(super) components: Arc<Vec<u32>>,
+    pub(crate) components: Arc<Vec<u32>>,
     /// The neighbours of each component, itself first, then by their divergence, `(k, h)`.
-    pub(super) neighbours: Arc<Vec<u32>>,
-    pub(super) g: usize,
-    pub(super) h: usize,
+    pub(crate) neighbours: Arc<Vec<u32>>,
+    pub(crate) g: usize,
+    pub(crate) h: usize,
 }
 
 impl Search {
@@ -51,7 +51,7 @@ impl Search {
     }
 
     /// The random draws of this pass for a purpose.
-    pub(super) fn draws(&self, purpose: &str) -> Draws {
+    pub(crate) fn draws(&self, purpose: &str) -> Draws {
         Draws::for_purpose(purpose, self.seed, self.passes)
     }
 
@@ -60,7 +60,7 @@ impl Search {
     ///
     /// # Errors
     /// [`Error::Memory`]; [`Error::Option`] for more than 2³² rows.
-    pub(super) fn sizes(&self, n: usize, k: usize) -> Result<(usize, usize), Error> {
+    pub(crate) fn sizes(&self, n: usize, k: usize) -> Result<(usize, usize), Error> {
         if u32::try_from(n).is_err() {
             let must = "at most 4294967295 with truncated EM".to_owned();
             return Err(Error::Option { option: "rows", value: n.to_string(), must });

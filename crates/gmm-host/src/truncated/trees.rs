@@ -14,17 +14,17 @@ const LEAF: usize = 8;
 /// If a plane leaves less than this part of the components on one side, half of them go to either.
 const LEAST: f64 = 0.1;
 
-pub(super) struct Trees<T> {
-    nodes: Vec<Node>,
+pub(crate) struct Trees<T> {
+    pub(crate) nodes: Vec<Node>,
     /// Normals of the planes, `(planes, padded)`.
-    normals: Vec<T>,
-    roots: Vec<u32>,
+    pub(crate) normals: Vec<T>,
+    pub(crate) roots: Vec<u32>,
     /// The components of the leaves, all of them for each tree.
-    members: Vec<u32>,
+    pub(crate) members: Vec<u32>,
     padded: usize,
 }
 
-enum Node {
+pub(crate) enum Node {
     /// The plane and the nodes below it and above it.
     Plane { at: u32, threshold: f64, sides: [u32; 2] },
     /// A range of `members`.
@@ -33,7 +33,7 @@ enum Node {
 
 impl<T: Real> Trees<T> {
     /// Some trees of the components. Rows are less the shift, and `padded` long.
-    pub(super) fn new(mixture: &Mixture, shift: &[f64], (count, padded): (usize, usize), draws: &mut Draws) -> Self {
+    pub(crate) fn new(mixture: &Mixture, shift: &[f64], (count, padded): (usize, usize), draws: &mut Draws) -> Self {
         let (k, d) = mixture.means().dim();
         let scales: Vec<f64> = (0..d)
             .map(|j| {

@@ -28,7 +28,7 @@ pub use machine::Pairs;
 pub(crate) use machine::array_parameter;
 pub use machine::{await_previous_grid, count_block, unknown};
 pub use prefetch::{Prefetch, copies};
-pub use shared::Shared;
+pub use shared::{Integers, Shared};
 
 pub(crate) mod words {
     //! Bit-level primitives behind [`Real`](crate::Real) and [`Shared`](super::Shared).
@@ -72,6 +72,12 @@ pub mod warp {
     #[inline(always)]
     pub fn lane_id() -> u32 {
         super::thread::thread_idx_x() % super::WARP
+    }
+
+    /// A bit for each lane below this one.
+    #[inline(always)]
+    pub fn lanes_below() -> u32 {
+        (1 << lane_id()) - 1
     }
 
     /// The value of lane `lane_id() ^ mask`.

@@ -54,6 +54,30 @@ impl<T: Real> Shared<T> {
     }
 }
 
+/// Integers in shared memory, as the bits of numbers.
+#[derive(Clone, Copy)]
+pub struct Integers(Shared<f32>);
+
+impl Integers {
+    /// The array that starts `word` words of 4 bytes into the block's dynamic shared memory.
+    #[inline(always)]
+    pub fn at(word: u32) -> Self {
+        Self(Shared::at(4 * word))
+    }
+
+    /// Element `i`.
+    #[inline(always)]
+    pub fn load(self, i: u32) -> u32 {
+        self.0.load(i).to_bits()
+    }
+
+    /// Sets element `i`.
+    #[inline(always)]
+    pub fn store(self, i: u32, value: u32) {
+        self.0.store(i, f32::from_bits(value));
+    }
+}
+
 impl Shared<f64> {
     /// The same memory as `f32`.
     #[inline(always)]

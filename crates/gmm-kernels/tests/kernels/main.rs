@@ -19,5 +19,6 @@ mod pass;
 mod products;
 mod scores;
 mod slices;
+mod sort;
 mod trials;
 mod words;

@@ -58,6 +58,10 @@ fn blocks_that_met_a_component_are_added() {
             partials: partials.pointer_mut(),
             met: met.pointer_mut(),
             sums: sums.pointer_mut(),
+            totals: null_mut(),
+            log_densities: null_mut(),
+            total_weight: 1.0,
+            scatter: null_mut(),
         };
         // SAFETY: the buffers that this kernel reads have the lengths that the arguments document.
         unsafe { nearby_sums().emulate((place.groups + 1, 1), arguments) };

@@ -9,13 +9,14 @@ use ndarray::{Array1, Array2};
 
 use super::m_step;
 use super::packing::{integers, pack, unpack, words};
-use super::path::{Launch, LoopBuffers, LoopPlan, LoopRows};
+use super::path::{EmPath, Launch, LoopBuffers, LoopPlan, LoopRows};
 use super::prior;
 use super::workspace::Workspace;
 use crate::Error;
 use crate::cuda::driver::buffers::{Pinned, Slot, pin, pinned_empty};
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
+use crate::cuda::shape::Shape;
 
 /// The buffers of the loop on one device, reused between fits of the same rows.
 pub(crate) struct Loop {
@@ -25,7 +26,20 @@ pub(crate) struct Loop {
     pub(super) polled: Pinned<f64>,
     pub(super) polled_flags: Pinned<u32>,
     /// Path, kind and `k` for which [`prepare`] has run. Its results stay until another path or shape overwrites them.
-    prepared: Option<(&'static str, CovarianceType, u32)>,
+    prepared: Option<Key>,
+    /// The means of the mixture that the last poll of a path found whose order of the rows is still there, and for which.
+    near: Option<(Key, Array2<f64>)>,
+    /// The last path and shape that did not suit the rows.
+    refused: Option<Key>,
+    /// `(n,)`, for evaluations.
+    densities: Slot<f64>,
+}
+
+/// Path, kind and `k`.
+type Key = (&'static str, CovarianceType, u32);
+
+fn key(path: &dyn EmPath, shape: &Shape) -> Key {
+    (path.name(), shape.kind, shape.k)
 }
 
 /// A device's share of the rows, and the buffers of its loop. With several, each device makes the whole M-step, from
@@ -87,7 +101,63 @@ impl Loop {
             polled: pinned_empty(),
             polled_flags: pinned_empty(),
             prepared: None,
+            near: None,
+            refused: None,
+            densities: Slot::empty(),
         }
+    }
+
+    /// Forgets what depends on the shift of the rows. The order of the rows does not.
+    pub(crate) fn moved(&mut self) {
+        if self.near.is_none() {
+            *self = Self::empty();
+        }
+        self.prepared = None;
+    }
+
+    /// Whether a path was found not to suit these rows.
+    pub(super) fn is_refused(&self, path: &dyn EmPath, shape: &Shape) -> bool {
+        self.refused == Some(key(path, shape))
+    }
+
+    /// Records that the order of the rows and their best components are those under this mixture.
+    pub(super) fn left_near(&mut self, plan: &LoopPlan, mixture: &Mixture) {
+        if plan.path.leaves_out_components() {
+            self.near = Some((key(plan.path, &plan.shape), mixture.means().to_owned()));
+        }
+    }
+
+    /// Memory for the log densities of the rows.
+    pub(super) fn densities<T: Number>(&mut self, rows: &mut Rows<T>) -> Result<DeviceSlice<f64>, Error> {
+        rows.room("log densities on the GPU", 8 * rows.n as u128, self.densities.bytes())?;
+        self.densities.reserve(&rows.gpu, rows.n)?;
+        Ok(self.densities.first(rows.n))
+    }
+
+    /// Calls `work` for a mixture on a path that orders the rows, and with whether their order is that which a loop left with this
+    /// mixture. Returns false if the path does not suit the rows.
+    pub(super) fn with_near<T: Number>(
+        &mut self,
+        rows: &mut Rows<T>,
+        plan: &LoopPlan,
+        mixture: &Mixture,
+        work: impl FnOnce(&Launch<'_>, bool) -> Result<(), Error>,
+    ) -> Result<bool, Error> {
+        let workspace = Workspace::of(plan);
+        self.reserve(rows, plan, &workspace)?;
+        let left = (key(plan.path, &plan.shape), mixture.means().to_owned());
+        let again = self.near.as_ref() == Some(&left);
+        let scatter = rows.scatter.clone();
+        let start = Start::of(mixture, scatter.as_deref());
+        if again {
+            self.send(rows, plan, &workspace, &start)?;
+        } else if !self.begin(rows, plan, &workspace, &start)? {
+            return Ok(false);
+        }
+        let buffers = workspace.buffers(&self.numbers, &self.flags);
+        for_section(rows, plan, &buffers, 0..plan.n as usize, |launch| work(launch, again))?;
+        self.near = Some(left);
+        Ok(true)
     }
 
     pub(super) fn reserve<T: Number>(
@@ -116,6 +186,31 @@ impl Loop {
         workspace: &Workspace,
         start: &Start<'_>,
     ) -> Result<bool, Error> {
+        self.near = None;
+        self.send(rows, plan, workspace, start)?;
+        if !plan.path.leaves_out_components() {
+            return Ok(true);
+        }
+        let mut suits = false;
+        let b = workspace.buffers(&self.numbers, &self.flags);
+        for_section(rows, plan, &b, 0..plan.n as usize, |launch| {
+            suits = plan.path.begin(launch)?;
+            Ok(())
+        })?;
+        if !suits {
+            self.refused = Some(key(plan.path, &plan.shape));
+        }
+        Ok(suits)
+    }
+
+    /// Copies the parameters to the device, and computes operands from them.
+    fn send<T: Number>(
+        &mut self,
+        rows: &mut Rows<T>,
+        plan: &LoopPlan,
+        workspace: &Workspace,
+        start: &Start<'_>,
+    ) -> Result<(), Error> {
         let stream = &rows.queue.stream.clone();
         let host = &mut self.polled.as_mut_slice()[..workspace.written()];
         host.fill(0.0);
@@ -140,22 +235,13 @@ impl Loop {
             // SAFETY: the partial sums belong to the loop's buffers, and the stream orders this before the first pass.
             rows.gpu.check("clearing partial results", unsafe { b.partials.set_8_async(0, stream) })?;
         }
-        let key = (plan.path.name(), plan.shape.kind, plan.shape.k);
+        let key = key(plan.path, &plan.shape);
         if self.prepared != Some(key) {
             self.prepared = None;
             prepare(rows, plan, &b)?;
             self.prepared = Some(key);
         }
-        m_step::enqueue(rows.launcher(), plan, &b, 0)?;
-        if !plan.path.leaves_out_components() {
-            return Ok(true);
-        }
-        let mut suits = false;
-        for_section(rows, plan, &b, 0..plan.n as usize, |launch| {
-            suits = plan.path.begin(launch)?;
-            Ok(())
-        })?;
-        Ok(suits)
+        m_step::enqueue(rows.launcher(), plan, &b, 0)
     }
 
     /// Enqueues a pass over the rows of all sections, which leaves their sums.

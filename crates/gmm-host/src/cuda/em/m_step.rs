@@ -18,6 +18,9 @@ pub(super) fn enqueue(launcher: Launcher<'_>, plan: &LoopPlan, b: &LoopBuffers, 
     let (shape, layout) = (&plan.shape, plan.layout);
     let kind = shape.kernel_kind();
     check(plan, b);
+    if iteration > 0 {
+        plan.path.pool(launcher, plan, b, iteration)?;
+    }
     let (prior, own) = (plan.prior.as_ref(), b.bayes.as_ref());
     let number = |of: fn(&PriorNumbers) -> f64| prior.map_or(0.0, of);
     let a = Update {

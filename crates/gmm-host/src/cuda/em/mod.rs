@@ -19,6 +19,7 @@ mod exchange;
 mod grid;
 mod lanes;
 mod m_step;
+mod near;
 mod packing;
 mod parts;
 pub(crate) mod path;
@@ -36,8 +37,10 @@ use crate::cuda::rows::Rows;
 use crate::cuda::shape::Shape;
 use crate::em::{EmOptions, EmRun};
 pub(crate) use device_loop::{Loop, Member};
+pub(crate) use near::evaluate as evaluate_near;
 pub(crate) use parts::{Part, pass_parts};
 use path::{EmPath, Request};
+pub(crate) use paths::nearby::LEAST_COMPONENTS as NEAR_FROM;
 #[cfg(test)]
 pub(crate) use run::POLL_AFTER;
 pub(crate) use run::{Outcome, iterate, iterate_on_path, plan};

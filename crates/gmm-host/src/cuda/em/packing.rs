@@ -1,6 +1,7 @@
 //! What the buffers of the loop on the device hold: covariances in the packed form of the statistics, lower triangles row by
 //! row or variances, and integers in words of 8 bytes.
 
+use cust::memory::DeviceSlice;
 use gmm_kernels::layout::{packed_index, packed_len};
 use gmm_model::{CovarianceType, Covariances};
 use ndarray::{Array1, Array2, Array3};
@@ -9,6 +10,12 @@ use ndarray::{Array1, Array2, Array3};
 pub(crate) fn words(integers: &[u32]) -> Vec<f64> {
     let word = |pair: &[u32]| u64::from(pair[0]) | pair.get(1).map_or(0, |second| u64::from(*second) << 32);
     integers.chunks(2).map(|pair| f64::from_bits(word(pair))).collect()
+}
+
+/// Words on the device as the integers that they hold.
+pub(crate) fn as_integers(words: &DeviceSlice<f64>) -> DeviceSlice<u32> {
+    // SAFETY: the same bytes, of which any are integers.
+    unsafe { DeviceSlice::from_raw_parts(words.as_device_ptr().cast(), 2 * words.len()) }
 }
 
 /// The integers of [`words`].

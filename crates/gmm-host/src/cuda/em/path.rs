@@ -111,6 +111,22 @@ pub(crate) trait EmPath: Sync {
         Ok(())
     }
 
+    /// Work done between a pass's sums, which are those of all devices, and the M-step: writes the moments of a tied covariance to
+    /// `scatter`, if sums are about the means.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    fn pool(
+        &self,
+        launcher: Launcher<'_>,
+        plan: &LoopPlan,
+        buffers: &LoopBuffers,
+        iteration: u32,
+    ) -> Result<(), Error> {
+        let _ = (launcher, plan, buffers, iteration);
+        Ok(())
+    }
+
     /// Whether it leaves out components that are far from a tile of rows. Each loop then begins with work on all rows, so that
     /// a single pass is faster on another path.
     fn leaves_out_components(&self) -> bool {

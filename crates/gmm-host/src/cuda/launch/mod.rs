@@ -14,6 +14,7 @@ pub(crate) mod plan;
 mod products;
 mod rows;
 mod seeding;
+mod sort;
 
 pub(crate) use arguments::{Chunk, Model, StepOutputs, at_least, or_null, pointer};
 pub(crate) use deconvolution::{NoisyChunk, NoisyModel, NoisyOutputs, PatternFactors, noisy_numbers};
@@ -23,3 +24,4 @@ pub(crate) use log_likelihood::{FixedPointPlan, LogLikelihoodPlan, SingleMixture
 pub(crate) use many::{ManyBuffers, ManyShape};
 pub(crate) use products::{Factor, ProductShape, Raw, Side};
 pub(crate) use seeding::{Distances, DrawBuffers, NextBuffers, Weighed};
+pub(crate) use sort::SortBuffers;

@@ -14,9 +14,9 @@ use crate::cuda::launch::{Distances, Launcher, NextBuffers, Weighed};
 use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 
-/// Most seconds for all centres without a host synchronisation, so that interrupts are answered in time; and an
-/// estimate of the duration on a slow device.
-const UNSEEN: f64 = 0.3;
+/// Most seconds for all centres without a host synchronisation; and an estimate of the duration on a slow device. One by one they
+/// take several times as long.
+const UNSEEN: f64 = 4.0;
 fn unseen(more: usize, numbers: usize, places: usize) -> f64 {
     more as f64 * (2e-5 + numbers as f64 * places as f64 * 1e-11)
 }

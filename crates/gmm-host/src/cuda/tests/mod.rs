@@ -26,6 +26,7 @@ mod seeding;
 mod sentinels;
 mod streamed;
 mod trials;
+mod truncated;
 mod tuning;
 mod warm;
 mod warpgroups;

@@ -2,10 +2,12 @@
 
 use std::ops::ControlFlow;
 
+use gmm_model::reference;
+
 use super::halves::{around, reference_with, same};
 use super::*;
 use crate::em::{EmOptions, EmRun, run};
-use crate::shift;
+use crate::{EvaluateOptions, shift};
 
 const REG: f64 = 1e-6;
 
@@ -62,6 +64,7 @@ fn the_floor_is_that_of_the_cpu() {
 fn near_components_alone_give_the_sums_of_all() {
     for (kind, columns) in [
         (CovarianceType::Full, &[1, 2, 3, 4, 5, 6][..]),
+        (CovarianceType::Tied, &[1, 2, 5, 6]),
         (CovarianceType::Diag, &[1, 3, 7, 12]),
         (CovarianceType::Spherical, &[2, 5, 9]),
     ] {
@@ -113,13 +116,101 @@ fn a_list_longer_than_a_block_holds_stays_that_of_the_group() {
 }
 
 #[test]
-fn rows_and_mixtures_that_do_not_suit_run_on_another_path() {
+fn shapes_without_kernels_run_on_another_path() {
     let fake = Fake::install(Machine::default());
-    let (rows, start) = problem(CovarianceType::Tied, (300, 2, 4), 0.0);
+    let (rows, start) = problem(CovarianceType::Tied, (300, 7, 4), 0.0);
     let data = Dataset::new(rows).unwrap();
     let got = on_device(&data, &start, Precision::F64, "", REG);
     assert_eq!(fake.0.launches("nearby_pass"), 0);
     same(&got, &reference_with(&data, &start, 3, REG), 1e-11, "tied");
+}
+
+/// Evaluates a mixture, and compares it with the reference.
+fn evaluates(
+    rows: &mut dyn Resident,
+    (data, mixture): (&Dataset, &Mixture),
+    of_rows: bool,
+    tolerance: f64,
+    what: &str,
+) {
+    let (n, k) = (data.n_rows(), mixture.n_components());
+    let values = data.rows().to_f64();
+    let (mut densities, mut labels) = (vec![f64::NAN; n], vec![u32::MAX; n]);
+    let want = EvaluateOptions {
+        log_densities: of_rows.then_some(&mut densities[..]),
+        labels: of_rows.then_some(&mut labels[..]),
+        ..EvaluateOptions::default()
+    };
+    let found = rows.evaluate(mixture, want).unwrap();
+    let (mut likelihood, mut entropy) = (0.0, 0.0);
+    let wanted: Vec<f64> = (0..n)
+        .map(|i| {
+            let (log, r) = reference::posterior(mixture, values.row(i));
+            let weight = data.weights().map_or(1.0, |all| all[i]);
+            likelihood += weight * log;
+            entropy -= weight * r.iter().filter(|r| **r > 0.0).map(|r| r * r.ln()).sum::<f64>();
+            if of_rows {
+                // Two components may be as likely but for rounding.
+                let label = labels[i] as usize;
+                assert!(label < k && r[label] >= r[reference::argmax(r.view())] - 1e-6, "{what}: label of row {i}");
+            }
+            log
+        })
+        .collect();
+    close(&[found.log_likelihood, found.total_weight], &[likelihood, data.total_weight()], tolerance, what);
+    assert!((found.entropy - entropy).abs() <= tolerance * n as f64, "{what}: {} and {entropy}", found.entropy);
+    if of_rows {
+        close(&densities, &wanted, tolerance, what);
+    }
+}
+
+#[test]
+fn evaluations_over_near_components_are_those_over_all() {
+    let cases = [
+        (CovarianceType::Full, 3, Precision::F64),
+        (CovarianceType::Tied, 2, Precision::F32),
+        (CovarianceType::Diag, 7, Precision::F64),
+        (CovarianceType::Spherical, 2, Precision::F32),
+    ];
+    for (i, (kind, d, precision)) in cases.into_iter().enumerate() {
+        let weighted = i == 2;
+        let what = format!("{kind} {precision}");
+        let (values, start) = problem(kind, (1500 + 77 * i, d, 40), 10.0);
+        let mut data = Dataset::new(values).unwrap();
+        if weighted {
+            let n = data.n_rows();
+            data = data.with_weights((0..n).map(|i| 0.5 * (i % 3) as f64).collect()).unwrap();
+        }
+        let tolerance = if precision == Precision::F32 { 4e-6 } else { 1e-11 };
+        let fake = Fake::install(Machine::default());
+        let (gpu, at) = (CudaEngine::new(0).unwrap().gpu.clone(), shift::of_data(&data));
+        let forced = plan::ForcedPlan::parse("path=nearby").unwrap();
+        let _kept = original::force(KeepOriginal::Together);
+        let (mut single, mut double);
+        let rows: &mut dyn Resident = match precision {
+            Precision::F32 => {
+                single = CudaResident::<f32>::load(gpu, &data, precision, &at, forced, LoadOptions::default()).unwrap();
+                &mut single
+            }
+            Precision::F64 => {
+                double = CudaResident::<f64>::load(gpu, &data, precision, &at, forced, LoadOptions::default()).unwrap();
+                &mut double
+            }
+        };
+        let of_rows = !weighted;
+        evaluates(rows, (&data, &start), of_rows, tolerance, &format!("{what}: before a loop"));
+        let options = EmOptions { tol: 0.0, max_iter: 2, reg_covar: REG, precision, autotune: false, fast: false };
+        let fitted = run(rows, start.clone(), &options, 0, &mut |_| ControlFlow::Continue(())).unwrap().mixture;
+        let seeds = fake.0.launches("nearby_seed");
+        evaluates(rows, (&data, &fitted), of_rows, tolerance, &format!("{what}: after a loop"));
+        let moved: Vec<f64> = at.iter().map(|v| v + 0.25).collect();
+        assert!(rows.hold_about(&moved).unwrap());
+        evaluates(rows, (&data, &fitted), of_rows, tolerance, &format!("{what}: after a move"));
+        assert_eq!(fake.0.launches("nearby_seed"), seeds, "{what}: the order of the loop is still there");
+        evaluates(rows, (&data, &start), of_rows, tolerance, &format!("{what}: another mixture"));
+        assert!(fake.0.launches("nearby_seed") > seeds, "{what}: another order");
+        assert_eq!(fake.0.launches("e_step"), 0, "{what}");
+    }
 }
 
 #[test]

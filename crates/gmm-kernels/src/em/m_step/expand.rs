@@ -105,6 +105,9 @@ impl Component<'_> {
                 // Left there by `store_about_prior`.
                 half_trace += 0.5 * precision * w.pivot.load(j);
             }
+            if !self.has_coefficients() {
+                return;
+            }
             // SAFETY: `j ≤ d` and `k < a.k`, so positions from `FeatureLayout` are within the coefficients.
             unsafe {
                 device::store(a.coefficients, p.column_coefficient(j, self.k), mean * precision);
@@ -134,10 +137,10 @@ impl Component<'_> {
                     if BAYES {
                         half_trace += 0.5 * twice * v * self.about_prior::<false>(i, j);
                     }
-                    if a.roots.is_null() {
+                    if self.has_coefficients() {
                         device::store(a.coefficients, p.product_coefficient(i, j, self.k), -0.5 * twice * v);
                     }
-                } else if self.k == 0 {
+                } else if self.k == 0 && a.about_means == 0 {
                     log_share += 0.5 * twice * v * self.scatter(i, j);
                 }
             }
@@ -158,7 +161,7 @@ impl Component<'_> {
                     // SAFETY: `i < d`.
                     half_trace += unsafe { self.about_tied::<false>(v, i) };
                 }
-                if a.roots.is_null() {
+                if self.has_coefficients() {
                     let full = a.kind == kind::FULL;
                     let at = if full { p.entry_coefficient(i, self.k) } else { p.column_coefficient(i, self.k) };
                     // SAFETY: `i < d` and `k < a.k`, so the position is within the coefficients.
@@ -167,6 +170,12 @@ impl Component<'_> {
             }
         });
         Expanded { ln_det, square, terms, log_share, bad, half_trace }
+    }
+
+    /// Whether densities are expanded in features.
+    #[inline(always)]
+    fn has_coefficients(&self) -> bool {
+        self.a.roots.is_null() && self.a.about_means == 0
     }
 
     /// For a tied covariance, stores the part of Σ w ln p(x) that all components share.

@@ -103,14 +103,14 @@ impl Component<'_> {
             if empty && a.kind != kind::TIED {
                 return (share_of_all, self.recall());
             }
-            if a.kind == kind::TIED {
+            let about_means = a.about_means != 0;
+            if a.kind == kind::TIED && !about_means {
                 self.pool::<false>();
             }
             let (of_component, of_all) = (reciprocal(weight), reciprocal(a.total_weight));
             let mut lost = 0.0;
             Shared::arrive();
             // From what the moments are about to the mean.
-            let about_means = a.about_means != 0;
             share(d, |j| {
                 let moved = w.mean.load(j) * of_component;
                 let mean = if empty || about_means {
@@ -126,11 +126,11 @@ impl Component<'_> {
             let left = |about: f64, moved: f64, lost: &mut f64| self.left(about, moved, lost);
             match a.kind {
                 kind::FULL | kind::TIED => share_triangle(d, |i, j| {
-                    let there = w.a.load(packed_index(i, j) as u32);
+                    let there = || w.a.load(packed_index(i, j) as u32);
                     let (about, moved) = if a.kind == kind::FULL {
-                        (there * of_component, w.mean.load(i) * w.mean.load(j))
+                        (there() * of_component, w.mean.load(i) * w.mean.load(j))
                     } else {
-                        (self.scatter(i, j) * of_all, there * of_all)
+                        (self.scatter(i, j) * of_all, if about_means { 0.0 } else { there() * of_all })
                     };
                     let v = if i == j { left(about, moved, &mut lost) + a.reg_covar } else { about - moved };
                     w.a.store(packed_index(i, j) as u32, v);

@@ -65,7 +65,8 @@ kernels! {
         classes: u32,
         /// [`FeatureLayout::sums`] elements; not read at iteration 0.
         sums: *const f64,
-        /// Packed Σ w x xᵀ, `(d*(d+1)/2,)`, for a tied covariance; else null.
+        /// Packed Σ w x xᵀ, `(d*(d+1)/2,)`, for a tied covariance; else null. With `about_means`, Σ r (x − mean)(x − mean)ᵀ about
+        /// the next means.
         scatter: *const f64,
         /// Σ w.
         total_weight: f64,
@@ -76,7 +77,8 @@ kernels! {
         /// Lower bound of what must remain of a moment after the mean's square is subtracted, as a fraction of the
         /// moment.
         least_left: f64,
-        /// Whether the sums of a component are about its mean (1) and not about the shift (0). Not for a tied covariance.
+        /// Whether the sums of a component are about its mean (1) and not about the shift (0). The densities are then complete,
+        /// and no coefficients are written.
         about_means: u32,
         /// `(k,)`: component weights; read and written.
         weights: *mut f64,
@@ -87,7 +89,7 @@ kernels! {
         /// `(k,)`, written: 1 for an empty component, else 0.
         empty: *mut u32,
         /// [`FeatureLayout::coefficients`] elements; zeroed beforehand, only those that are not always 0 are written.
-        /// Not written with `roots`.
+        /// Not written with `roots` or `about_means`.
         coefficients: *mut f64,
         /// `(8*groups,)`, written: the log joint density at the shift.
         constants: *mut f64,
@@ -177,7 +179,7 @@ const BOOKS: u32 = OWN_THREADS - 2 * WARP;
 pub const TRACE: u64 = 256;
 
 /// Whether the kind has matrices.
-const fn has_matrix(kind: u32) -> bool {
+pub(crate) const fn has_matrix(kind: u32) -> bool {
     kind == kind::FULL || kind == kind::TIED
 }
 

@@ -2,7 +2,7 @@
 
 use crate::device::{self, Shared, thread};
 use crate::em::lanes::row_weight;
-use crate::em::m_step::kind;
+use crate::em::m_step::has_matrix;
 use crate::em::nearby::component::ROUNDING;
 use crate::em::nearby::prepare::coordinate;
 use crate::em::nearby::{FLOOR, Nearby, SCRATCH, TILES, block_least, block_positions, record};
@@ -66,7 +66,7 @@ pub(super) unsafe fn body(a: Nearby) {
                     let (below, above) = (edges.load(j) - mean, mean - edges.load(d + j));
                     let gap = if below > above { below } else { above };
                     let gap = if gap > 0.0 { gap * scale } else { 0.0 };
-                    if a.kind != kind::FULL {
+                    if !has_matrix(a.kind) {
                         square += gap * gap;
                     } else if gap * gap > square {
                         square = gap * gap;
@@ -95,7 +95,7 @@ unsafe fn at_best(a: &Nearby, row: u64) -> f64 {
     // SAFETY: `row < n`, and `best` holds components below `k`.
     unsafe {
         let c = device::load(a.best.cast_const(), row) as u64;
-        let own = c * record(a.padded, a.kind == kind::FULL) as u64;
+        let own = c * record(a.padded, has_matrix(a.kind)) as u64;
         let get = |at: u64| device::load(a.records.cast_const(), own + at);
         let z = |j: u32| coordinate(a.x.cast_const(), a.number_bytes, tiled_index(row, j, a.d)) - get(2 + j as u64);
         let root = 2 + a.padded as u64;
@@ -103,7 +103,7 @@ unsafe fn at_best(a: &Nearby, row: u64) -> f64 {
         let mut i = 0;
         while i < a.d {
             let mut v = 0.0;
-            if a.kind == kind::FULL {
+            if has_matrix(a.kind) {
                 let mut j = 0;
                 while j <= i {
                     v += get(root + packed_index(i, j)) * z(j);

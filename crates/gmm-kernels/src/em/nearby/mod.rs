@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! begin       nearby_encode       theta -> records: means, inverse factors, log normalisers
-//!             nearby_seed         each row's best component, by a pass in f32 over all components; the host sorts by it
+//!             nearby_seed         each row's best component, by a pass in f32 over all components; rows are sorted by it
 //!             nearby_gather       rows in that order; boxes of the tiles
 //! iteration   nearby_lists        for 4 tiles: a lower bound of the rows' densities, from their best components of the
 //!                                 pass before; the components that may matter in their common box
@@ -16,6 +16,7 @@
 //!                 total  <- sum_c exp(log p(x, c) - about)   one thread per row; also the best component, for the next pass
 //!                 sums_c <- sum_x r_c(x) (1, z, z zᵀ)         z = x − mean; one thread per component, or several that share the rows
 //!             nearby_sums         for 8 components: the sums of the blocks that met one of them, added
+//!             nearby_pool         a tied covariance: the components' second moments about their next means, added
 //! ```
 //! `about` is the density at the best component of the pass before. Everything but the seeds is computed in `f64`, as
 //! differences from the means; the exponential has the rows' precision. A component's sums in a tile are added by the same
@@ -29,10 +30,14 @@
 mod component;
 mod lists;
 mod pass;
+mod pool;
 mod prepare;
 mod sums;
 
+pub(crate) use prepare::coordinate;
+
 use crate::device::{Shared, WARP, anew, thread, warp};
+use crate::em::m_step::has_matrix;
 use crate::layout::{TILE_ROWS, packed_len};
 
 kernels! {
@@ -48,7 +53,7 @@ kernels! {
         k: u32,
         /// Dimensions.
         d: u32,
-        /// One of [`kind`](crate::em::m_step::kind), not tied.
+        /// One of [`kind`](crate::em::m_step::kind). A tied covariance has the records and sums of full ones.
         kind: u32,
         /// Columns of a [`Size`].
         padded: u32,
@@ -66,7 +71,8 @@ kernels! {
         from_weights: *const f64,
         /// `(n,)`: for each ordered row, its position in the caller's order.
         order: *const u32,
-        /// `(n,)`: of each row in the caller's order, the best component; written by `nearby_seed`.
+        /// `(n,)`: of each row in the caller's order, the best component; written by `nearby_seed` and by an evaluation. Null in
+        /// `nearby_gather`: `best` stays.
         labels: *mut u32,
         /// `(n, d)`: the ordered rows; written by `nearby_gather`.
         x: *mut u8,
@@ -104,6 +110,14 @@ kernels! {
         met: *mut u32,
         /// `(FeatureLayout::sums,)`, written by `nearby_sums`.
         sums: *mut f64,
+        /// `(blocks, 2)`, written by an evaluation: each block's log-likelihood and entropy; or null, and a pass adds up sums.
+        totals: *mut f64,
+        /// `(n,)`, in the caller's order, written by an evaluation: log densities; or null.
+        log_densities: *mut f64,
+        /// Σ w.
+        total_weight: f64,
+        /// `(d*(d+1)/2,)`, written by `nearby_pool`: Σ r (x − mean)(x − mean)ᵀ of all components, about the next means.
+        scatter: *mut f64,
     }
     /// Any number of blocks along `x`.
     nearby_encode => prepare::encode, no_shared;
@@ -113,6 +127,8 @@ kernels! {
     nearby_lists => lists::body, lists_shared;
     /// One block per group of eight components, and one more.
     nearby_sums => sums::body, sums_shared;
+    /// One block per entry of a packed matrix.
+    nearby_pool => pool::body, gather_shared;
     /// Best components, full covariances, up to two columns; any number of blocks.
     nearby_seed_full_2 => prepare::seed::<2, 3, true>, seed_shared;
     /// Up to three columns.
@@ -158,7 +174,7 @@ const LISTED: u32 = 4096;
 /// The instance of the kernels for a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Whether covariances are full.
+    /// Whether covariances are full, or tied.
     pub is_full: bool,
     /// Columns that the instance computes; those past `d` are 0.
     pub columns: u32,
@@ -299,12 +315,12 @@ fn sums_shared(a: &Nearby) -> u64 {
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn seed_shared(a: &Nearby) -> u64 {
-    u64::from(4 * STAGED * record(a.padded, a.kind == crate::em::m_step::kind::FULL))
+    u64::from(4 * STAGED * record(a.padded, has_matrix(a.kind)))
 }
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn pass_shared(a: &Nearby) -> u64 {
-    let record = record(a.padded, a.kind == crate::em::m_step::kind::FULL);
+    let record = record(a.padded, has_matrix(a.kind));
     u64::from(8 * PassMemory::of(a.padded, record).end)
 }
 

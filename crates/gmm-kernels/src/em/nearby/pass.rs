@@ -1,7 +1,7 @@
 //! The E-step and the sums of the M-step, tile by tile.
 
 use crate::Real;
-use crate::device::{self, Shared, WARP, block_sum, thread, warp};
+use crate::device::{self, Shared, WARP, block_sums, thread, warp};
 use crate::each::each;
 use crate::em::lanes::row_weight;
 use crate::em::layout::{FeatureLayout, TILE};
@@ -28,7 +28,7 @@ struct Found {
     about: f64,
     /// Sum of the joint densities.
     total: f64,
-    /// The largest log joint density, at least `about`, and its component.
+    /// The largest log joint density and its component, the first among equals.
     top: f64,
     best: u32,
 }
@@ -86,16 +86,23 @@ pub(super) unsafe fn body<const D: usize, const S: usize, const FULL: bool>(a: N
     let each_block = tiles(a.n).div_ceil(blocks);
     let mut tile = block * each_block;
     let end = if tile + each_block < tiles(a.n) { tile + each_block } else { tiles(a.n) };
-    let mut likelihood = 0.0;
+    let mut totals = [0.0; 2];
     while tile < end {
         // SAFETY: the tile exists.
-        likelihood += unsafe { pass.tile(tile, own) };
+        let of_row = unsafe { pass.tile(tile, own) };
+        totals = [totals[0] + of_row[0], totals[1] + of_row[1]];
         tile += a.every as u64;
     }
-    let likelihood = block_sum(likelihood, Shared::at(8 * at.scratch));
+    let totals = block_sums(totals, Shared::at(8 * at.scratch));
     if pass.t == 0 {
-        // SAFETY: the position is below `sums`.
-        unsafe { device::store(own.sums, place.log_likelihood(), likelihood) };
+        // SAFETY: the positions are below `sums`, and within the totals of the blocks.
+        unsafe {
+            if a.totals.is_null() {
+                device::store(own.sums, place.log_likelihood(), totals[0]);
+            } else {
+                each(2, |i| device::store(a.totals, 2 * block + i as u64, totals[i]));
+            }
+        }
     }
 }
 
@@ -105,9 +112,10 @@ impl<const D: usize, const S: usize, const FULL: bool> Pass<'_, D, S, FULL> {
         Shared::at(8 * at)
     }
 
-    /// Adds a tile's sums to those of the block. Returns the log-likelihood of this thread's row.
+    /// Adds a tile's sums to those of the block, or evaluates its rows. Returns the log-likelihood of this thread's row, and of an
+    /// evaluation its entropy.
     #[inline(always)]
-    unsafe fn tile(&self, tile: u64, own: Own) -> f64 {
+    unsafe fn tile(&self, tile: u64, own: Own) -> [f64; 2] {
         let (a, at, t) = (self.a, self.at, self.t);
         let row = tile * TILE_ROWS as u64 + t as u64;
         let (rows, edges) = (self.shared(at.rows), self.shared(at.edges));
@@ -158,6 +166,16 @@ impl<const D: usize, const S: usize, const FULL: bool> Pass<'_, D, S, FULL> {
             // SAFETY: `row < n`, since it has a weight.
             unsafe { device::store(a.best, row, best) };
         }
+        let likelihood = if anew(counts) { weight * log } else { 0.0 };
+        if !a.totals.is_null() {
+            // SAFETY: the list holds components.
+            let entropy = unsafe { self.entropy(list, &x, log) };
+            if anew(counts) {
+                // SAFETY: `row < n`, since it has a weight.
+                unsafe { self.put(row, log, best) };
+            }
+            return [likelihood, if anew(counts) { weight * entropy } else { 0.0 }];
+        }
         self.shared(at.logs).store(t, if anew(counts) { log } else { f64::INFINITY });
         self.shared(at.weights).store(t, weight);
         // SAFETY: the list holds components, and the sums are this block's.
@@ -166,13 +184,47 @@ impl<const D: usize, const S: usize, const FULL: bool> Pass<'_, D, S, FULL> {
             thread::sync_threads();
             self.moments(list, own);
         }
-        if anew(counts) { weight * log } else { 0.0 }
+        [likelihood, 0.0]
+    }
+
+    /// Writes what an evaluation finds for a row.
+    #[inline(always)]
+    unsafe fn put(&self, row: u64, log: f64, best: u32) {
+        let a = self.a;
+        // SAFETY: `row < n`, and `order` holds rows.
+        unsafe {
+            let to = device::load(a.order, row) as u64;
+            if !a.log_densities.is_null() {
+                device::store(a.log_densities, to, log);
+            }
+            if !a.labels.is_null() {
+                device::store(a.labels, to, best);
+            }
+        }
+    }
+
+    /// −Σ r ln r of a row whose log density is `log`.
+    #[inline(always)]
+    unsafe fn entropy(&self, list: List, x: &[f64; D], log: f64) -> f64 {
+        let mut entropy = 0.0;
+        // SAFETY: the list holds components.
+        unsafe {
+            self.over(list, |c, _| {
+                let of = c.joint(|j| x[j]) - log;
+                let share = self.exp(of);
+                // 0 times an infinite logarithm is 0 here.
+                if share > 0.0 {
+                    entropy -= share * of;
+                }
+            });
+        }
+        entropy
     }
 
     /// Sums the joint densities of a row, relative to `exp(about)`.
     #[inline(always)]
     unsafe fn total(&self, list: List, x: &[f64; D], about: f64, best: u32) -> Found {
-        let mut found = Found { about, total: 0.0, top: about, best };
+        let mut found = Found { about, total: 0.0, top: f64::NEG_INFINITY, best };
         // SAFETY: the list holds components.
         unsafe {
             self.over(list, |c, i| {

@@ -3,7 +3,7 @@
 use crate::Real;
 use crate::device::{self, Shared, thread};
 use crate::each::each;
-use crate::em::m_step::kind;
+use crate::em::m_step::{has_matrix, kind};
 use crate::em::nearby::{Nearby, STAGED, anew, block_least, record, roots};
 use crate::em::state::stopped;
 use crate::layout::{TILE_ROWS, packed_index, packed_len, tiled_index, tiles};
@@ -16,7 +16,7 @@ const HALF_LN_2PI: f64 = 0.918_938_533_204_672_8;
 /// # Safety
 /// As for [`device::load`], of the type that `number_bytes` says.
 #[inline(always)]
-pub(super) unsafe fn coordinate(rows: *const u8, number_bytes: u32, at: u64) -> f64 {
+pub(crate) unsafe fn coordinate(rows: *const u8, number_bytes: u32, at: u64) -> f64 {
     // SAFETY: the caller upholds `# Safety`.
     unsafe {
         if number_bytes == 4 { device::load(rows.cast::<f32>(), at).to_f64() } else { device::load(rows.cast(), at) }
@@ -38,7 +38,7 @@ pub(super) unsafe fn encode(a: Nearby) {
     if c >= a.k as u64 {
         return;
     }
-    let (d, is_full, k) = (a.d, a.kind == kind::FULL, a.k as u64);
+    let (d, is_full, k) = (a.d, has_matrix(a.kind), a.k as u64);
     let own = c * record(a.padded, is_full) as u64;
     let root = own + 2 + a.padded as u64;
     // SAFETY: `c < k`, `j ≤ i < d ≤ padded`: positions are within the arrays that `Nearby` documents.
@@ -58,7 +58,7 @@ pub(super) unsafe fn encode(a: Nearby) {
             device::store(a.columns, i as u64 * k + c, mean);
             let of_column = |v: f64| device::store(a.columns, (d + i) as u64 * k + c, 1.0 / v.sqrt());
             if is_full {
-                let from = c * packed_len(d);
+                let from = if a.kind == kind::FULL { c * packed_len(d) } else { 0 };
                 let mut j = 0;
                 while j <= i {
                     let mut v = device::load(a.covariances, from + packed_index(i, j));
@@ -176,7 +176,7 @@ pub(super) unsafe fn seed<const D: usize, const S: usize, const FULL: bool>(a: N
     }
 }
 
-/// Copies the rows of a tile into their order, and finds its box.
+/// Copies the rows of a tile, and what is known of them, into their order, and finds its box.
 ///
 /// # Safety
 /// The buffers in `a` are as the fields of [`Nearby`] document.
@@ -191,7 +191,9 @@ pub(super) unsafe fn gather(a: Nearby) {
     unsafe {
         let from = if there { device::load(a.order, row) as u64 } else { 0 };
         if there {
-            device::store(a.best, row, device::load(a.labels.cast_const(), from));
+            if !a.labels.is_null() {
+                device::store(a.best, row, device::load(a.labels.cast_const(), from));
+            }
             if !a.from_weights.is_null() {
                 device::store(a.row_weights, row, device::load(a.from_weights, from));
             }

@@ -1,7 +1,13 @@
 //! Passes over thousands of components that evaluate only those near a tile of rows. See [`gmm_kernels::em::nearby`].
 //!
 //! A loop begins with sorting the rows by their best components, which are in the order of a k-d tree. So neighbours
-//! in the order are near each other, however the columns are scaled. The order follows from rows and start alone.
+//! in the order are near each other, however the columns are scaled. The order follows from rows and start alone. An evaluation of
+//! the mixture that a loop has left takes its order and best components; any other one begins as a loop does.
+
+mod evaluate;
+mod order;
+
+pub(crate) use evaluate::{Evaluated, evaluate};
 
 use std::ops::Range;
 
@@ -9,24 +15,26 @@ use cust::memory::{AsyncCopyDestination, DeviceSlice};
 use gmm_kernels::THREADS;
 use gmm_kernels::em::layout::FeatureLayout;
 use gmm_kernels::em::m_step;
-use gmm_kernels::em::nearby::{self, Size, TILES, nearby_encode, nearby_gather, nearby_lists, nearby_sums};
-use gmm_kernels::layout::{Kind, tiled_len, tiles};
+use gmm_kernels::em::nearby::{
+    self, Size, TILES, nearby_encode, nearby_gather, nearby_lists, nearby_pool, nearby_sums,
+};
+use gmm_kernels::layout::{Kind, packed_len, tiled_len, tiles};
 
-use super::super::error_bounds::ErrorBounds;
-use super::super::packing::{integers, words};
-use super::super::path::{
+use crate::cuda::driver::device::Gpu;
+use crate::cuda::em::error_bounds::ErrorBounds;
+use crate::cuda::em::packing::integers;
+use crate::cuda::em::path::{
     EmPath, Grid, Launch, LoopBuffers, LoopPlan, LoopRows, Operand, PathBuffers, Reason, Request, SINCE_AMPERE,
 };
-use crate::cuda::driver::device::Gpu;
 use crate::cuda::launch::plan::ForcedPlan;
-use crate::cuda::launch::{Launcher, or_null, pointer};
+use crate::cuda::launch::{Launcher, SortBuffers, or_null, pointer};
 use crate::cuda::shape::Shape;
 use crate::{Error, path_names};
 
 pub(super) struct Nearby;
 
 /// The least number of components: with fewer, the other paths' products on tensor cores are faster.
-const LEAST_COMPONENTS: u64 = 512;
+pub(crate) const LEAST_COMPONENTS: usize = 512;
 
 /// The least number of rows: some groups of tiles for each multiprocessor.
 const LEAST_ROWS: u64 = 1 << 15;
@@ -41,13 +49,17 @@ const LOOK: usize = 32;
 /// Most bytes of the sums of all blocks.
 const PARTIALS: u64 = 1 << 30;
 
-const FEW_COLUMNS: &str = "up to 6 columns with full covariances, or 12 with variances alone";
+const FEW_COLUMNS: &str = "up to 6 columns with full and tied covariances, or 12 with variances alone";
 const WHOLE: &str = "fewer than 2^32 rows that are on the device as one section";
 
 /// The buffers, in words of 8 bytes from the start of [`PathBuffers::nearby`].
 struct Buffers {
     order: Range<usize>,
     labels: Range<usize>,
+    /// The position of each component in the order of a k-d tree.
+    ranks: Range<usize>,
+    /// Memory of the sort: counts, totals, keys of two passes, and items.
+    sort: [Range<usize>; 5],
     best: Range<usize>,
     x: Range<usize>,
     row_weights: Range<usize>,
@@ -61,6 +73,8 @@ struct Buffers {
     /// The sums of each block of a pass.
     partials: Range<usize>,
     met: Range<usize>,
+    /// Of an evaluation: log-likelihood and entropy of each block.
+    totals: Range<usize>,
     len: usize,
 }
 
@@ -70,6 +84,8 @@ impl Buffers {
         let (n, k, d) = (shape.n as usize, shape.k as usize, shape.d as usize);
         let (of_rows, tiles) = (n.div_ceil(2), tiles(shape.n) as usize);
         let groups = tiles.div_ceil(TILES as usize);
+        let [counts, digits, _] = SortBuffers::lens(shape.n).map(|integers| integers.div_ceil(2) as usize);
+        let of_sort = [counts, digits, of_rows, of_rows, of_rows];
         let mut len = 0;
         let mut take = |words: usize| {
             let start = len;
@@ -79,6 +95,8 @@ impl Buffers {
         Self {
             order: take(of_rows),
             labels: take(of_rows),
+            ranks: take(k.div_ceil(2)),
+            sort: of_sort.map(&mut take),
             best: take(of_rows),
             x: take(tiled_len(shape.n, shape.d) as usize * shape.number_bytes() as usize / 8),
             row_weights: take(n),
@@ -91,23 +109,24 @@ impl Buffers {
             listed: take(tiles.div_ceil(2)),
             partials: take(blocks * place.sums() as usize),
             met: take((blocks * place.groups as usize).div_ceil(2)),
+            totals: take(2 * blocks),
             len,
         }
     }
 }
 
 fn instance(shape: &Shape) -> Option<Size> {
-    let kind = shape.kernel_kind();
-    if kind == Kind::Tied { None } else { Size::of(kind == Kind::Full, shape.d) }
+    Size::of(matches!(shape.kernel_kind(), Kind::Full | Kind::Tied), shape.d)
 }
 
 /// As few features as the kind has, since every block of a pass has sums of its own.
 fn layout(shape: &Shape) -> FeatureLayout {
     let (d, groups) = (shape.d, shape.k.div_ceil(8));
     match shape.kernel_kind() {
-        Kind::Full => FeatureLayout::full(d.div_ceil(4), groups),
+        // The moments of a tied covariance are added up when those of the components are known.
+        Kind::Full | Kind::Tied => FeatureLayout::full(d.div_ceil(4), groups),
         Kind::Diag => FeatureLayout::linear((2 * d).div_ceil(16), groups),
-        Kind::Tied | Kind::Spherical => FeatureLayout::linear((d + 1).div_ceil(16), groups),
+        Kind::Spherical => FeatureLayout::linear((d + 1).div_ceil(16), groups),
     }
 }
 
@@ -153,6 +172,10 @@ fn arguments(plan: &LoopPlan, b: &LoopBuffers, iteration: u32) -> nearby::Nearby
         partials: at(&own.partials),
         met: at(&own.met).cast(),
         sums: pointer(&b.partials),
+        totals: std::ptr::null_mut(),
+        log_densities: std::ptr::null_mut(),
+        total_weight: plan.total_weight,
+        scatter: or_null(b.scatter.as_ref()),
     }
 }
 
@@ -176,8 +199,8 @@ impl EmPath for Nearby {
 
     fn slower(&self, request: &Request<'_>) -> Option<Reason> {
         let Shape { n, k, .. } = request.shape;
-        if u64::from(k) < LEAST_COMPONENTS {
-            return Some(Reason::TooFew { what: "components", least: LEAST_COMPONENTS });
+        if (k as usize) < LEAST_COMPONENTS {
+            return Some(Reason::TooFew { what: "components", least: LEAST_COMPONENTS as u64 });
         }
         if n < LEAST_ROWS {
             return Some(Reason::TooFew { what: "rows", least: LEAST_ROWS });
@@ -222,6 +245,16 @@ impl EmPath for Nearby {
         unsafe { launcher.launch(nearby_encode(), (plan.shape.k.div_ceil(THREADS), 1), a) }
     }
 
+    fn pool(&self, launcher: Launcher<'_>, plan: &LoopPlan, b: &LoopBuffers, iteration: u32) -> Result<(), Error> {
+        if plan.shape.kernel_kind() != Kind::Tied {
+            return Ok(());
+        }
+        // After the reduction, and for several devices after their exchange.
+        let a = nearby::Nearby { sums: pointer(&b.sums), ..arguments(plan, b, iteration) };
+        // SAFETY: the buffers are those of the loop; a tied covariance has a `scatter`.
+        unsafe { launcher.launch(nearby_pool(), (packed_len(plan.shape.d) as u32, 1), a) }
+    }
+
     fn leaves_out_components(&self) -> bool {
         true
     }
@@ -239,15 +272,7 @@ impl EmPath for Nearby {
         let groups = tiles(shape.n).div_ceil(TILES.into());
         // SAFETY: the buffers are those of the loop, in the lengths of `Buffers`; the rows are those of the section.
         unsafe { launcher.launch(size(shape).seed(), (number(tiles(shape.n)), 1), a)? };
-        let (k, d) = (shape.k as usize, shape.d as usize);
-        let mut means = vec![0.0; k * d];
-        download(launcher, &buffers.means.index(..k * d), &mut means)?;
-        let labels = numbers(launcher, &buffers.own.nearby.index(own.labels.clone()), shape.n as usize)?;
-        let order = words(&sorted(&labels, &ranks(&means, (k, d))));
-        // SAFETY: the driver copies pageable memory before it returns.
-        let copied =
-            unsafe { buffers.own.nearby.index(own.order.clone()).async_copy_from(&order[..], &launcher.queue.stream) };
-        launcher.gpu.check("a copy of an order of rows to the device", copied)?;
+        order::sort_rows(launch, &own)?;
         // SAFETY: as above.
         unsafe {
             launcher.launch(nearby_gather(), (number(tiles(shape.n)), 1), a)?;
@@ -257,7 +282,7 @@ impl EmPath for Nearby {
         let listed = numbers(launcher, &buffers.own.nearby.index(own.listed), tiles(shape.n) as usize)?;
         let blocks = listed.chunks(listed.len().div_ceil(plan.grid.blocks as usize));
         let seen: Vec<f64> = blocks.flat_map(|of| of.iter().step_by(LOOK)).map(|&count| f64::from(count)).collect();
-        let share = seen.iter().sum::<f64>() / (seen.len() as f64 * k as f64);
+        let share = seen.iter().sum::<f64>() / (seen.len() as f64 * f64::from(shape.k));
         let suits = share <= MOST_LISTED || plan.is_forced;
         tracing::debug!(share, suits, "components near a tile");
         Ok(suits)
@@ -304,27 +329,4 @@ fn numbers(launcher: Launcher<'_>, from: &DeviceSlice<f64>, count: usize) -> Res
     let mut words = vec![0.0; from.len()];
     download(launcher, from, &mut words)?;
     Ok(integers(&words).take(count).collect())
-}
-
-/// The position of each component in the order of a k-d tree of the means.
-fn ranks(means: &[f64], (k, d): (usize, usize)) -> Vec<u32> {
-    let mut ranks = vec![0; k];
-    let order = crate::nearby::order(k, d, 1, |c, j| means[c * d + j]);
-    (0..).zip(order).for_each(|(rank, c)| ranks[c as usize] = rank);
-    ranks
-}
-
-/// Rows sorted by the ranks of their labels, equal ones in their order.
-fn sorted(labels: &[u32], ranks: &[u32]) -> Vec<u32> {
-    let mut starts = vec![0u32; ranks.len() + 1];
-    let rank = |label: u32| ranks[label as usize] as usize;
-    labels.iter().for_each(|&label| starts[rank(label) + 1] += 1);
-    (1..starts.len()).for_each(|i| starts[i] += starts[i - 1]);
-    let mut out = vec![0; labels.len()];
-    for (row, &label) in (0..).zip(labels) {
-        let at = &mut starts[rank(label)];
-        out[*at as usize] = row;
-        *at += 1;
-    }
-    out
 }
