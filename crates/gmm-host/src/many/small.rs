@@ -7,6 +7,7 @@ use gmm_model::{Dataset, RowStorage};
 
 use super::Job;
 use crate::em::EmRun;
+use crate::init::StartReached;
 use crate::{Error, Evaluation, FitOptions, FitRule, Init};
 
 /// The result of a fit that an engine ran by itself. The error is that of [`fit()`](crate::fit()).
@@ -22,6 +23,8 @@ pub struct GroupRun {
     pub restart: usize,
     /// Number of components that the initialisation left without rows.
     pub empty_at_start: usize,
+    /// What each start reached, in the order of the restarts.
+    pub starts: Vec<StartReached>,
     /// The totals of the rows under the last mixture.
     pub evaluation: Evaluation,
     /// The variance of each column, `(d,)`, weighted.

@@ -225,6 +225,7 @@ impl Engine for WithOwnWay {
                     run: best.run,
                     restart: best.index,
                     empty_at_start: best.empty_at_start,
+                    starts: fit.starts,
                     evaluation,
                     storage: fit.storage,
                     elapsed: fit.elapsed,
