@@ -67,7 +67,7 @@ pub(super) fn classes<'a>(gpu: &Gpu, d: usize, jobs: &[Job<'a>]) -> Vec<Class<'a
 }
 
 /// How a block runs a fit of `n` rows of `d` columns; `None` if it is left to the ordinary way.
-fn shape(gpu: &Gpu, (n, d): (usize, usize), options: &FitOptions) -> Option<ManyShape> {
+pub(super) fn shape(gpu: &Gpu, (n, d): (usize, usize), options: &FitOptions) -> Option<ManyShape> {
     let FitOptions { n_components, covariance_type, ref init, reg_covar, tol, max_iter, .. } = *options;
     let of = Shape::new(covariance_type, Precision::F64, (n, d, n_components)).ok()?;
     let start = match init {

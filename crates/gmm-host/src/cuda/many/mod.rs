@@ -29,8 +29,8 @@ use super::launch::{Launcher, ManyBuffers, ManyShape};
 use super::rows::upload;
 use crate::em::OnDevice;
 use crate::init::StartReached;
-use crate::many::{GroupRun, Job, SmallFit};
-use crate::{Error, Evaluation, Init, shift};
+use crate::many::{GroupRun, Job, SmallFit, refusal};
+use crate::{Error, Evaluation, FitOptions, Init, shift};
 use class::{Class, MOST_BYTES, classes};
 use found::{Found, Run};
 
@@ -38,6 +38,13 @@ use found::{Found, Run};
 const AT_ONCE: usize = 8;
 
 const WHAT: &str = "many small fits on the GPU";
+
+/// As [`Engine::takes_small`](crate::Engine::takes_small).
+pub(super) fn takes(gpu: &Gpu, shape: (usize, usize), options: &FitOptions) -> bool {
+    matches!(ForcedPlan::from_environment(), Ok(plan) if plan == ForcedPlan::default())
+        && refusal(options).is_none()
+        && class::shape(gpu, shape, options).is_some()
+}
 
 /// # Errors
 /// As for [`Engine::fit_small`](crate::Engine::fit_small).
