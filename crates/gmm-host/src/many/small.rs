@@ -97,7 +97,7 @@ pub(crate) fn run_all_rows(
 }
 
 /// Whether a fit ends so soon that nobody would stop it.
-const fn is_short(options: &FitOptions) -> bool {
+pub(crate) const fn is_short(options: &FitOptions) -> bool {
     options.max_iter <= MOST_ITERATIONS && options.max_iter.saturating_mul(options.n_init) <= MOST_OF_ALL
 }
 

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use gmm_host::many::{
     GroupRun, Grouping, Groups, Job, Progress, SmallFit, fit_jobs, fit_many, fit_many_watched, refusal,
 };
-use gmm_host::{BayesOptions, Candidate, Fit, FitRule, NoiseOptions, Resident, WeightFamily, select};
+use gmm_host::{
+    BayesOptions, BootstrapOptions, Candidate, Fit, FitRule, NoiseOptions, Resampling, Resident, WeightFamily,
+    bootstrap, select,
+};
 use gmm_model::DataError;
 
 use super::*;
@@ -262,7 +265,7 @@ fn an_engine_may_run_small_fits_by_itself() {
 }
 
 #[test]
-fn selections_and_restarts_use_an_engines_own_way() {
+fn selections_restarts_and_bootstraps_use_an_engines_own_way() {
     let engine = WithOwnWay { cpu: cpu(), own: AtomicUsize::new(0) };
     let own = || engine.own.swap(0, Ordering::Relaxed);
     for (n, is_own) in [(99, true), (160, false)] {
@@ -277,6 +280,16 @@ fn selections_and_restarts_use_an_engines_own_way() {
             found.unwrap().iter().map(|candidate| content(&candidate.outcome)).collect()
         };
         assert_eq!((all(&engine), own()), (all(&cpu()), if is_own { 8 } else { 0 }));
+        let start = found.unwrap().mixture;
+        for resampling in [Resampling::Nonparametric, Resampling::Weighted] {
+            let how = BootstrapOptions { replicates: 7, resampling, seed: 2, rules: None };
+            let run = |engine: &dyn Engine| {
+                bootstrap(engine, &start, &data, &options, &how, &mut |_| ControlFlow::Continue(())).unwrap()
+            };
+            assert_eq!(run(&engine), run(&cpu()));
+            // Of 160 rows, about 101 different ones are drawn.
+            assert!(if is_own { own() == 7 } else { own() == 0 }, "{n} {}", resampling.name());
+        }
     }
 }
 

@@ -1,11 +1,14 @@
-//! Candidates of a selection and restarts as small fits of one call.
+//! Candidates of a selection, restarts and replicates of a bootstrap as small fits of one call.
 
 use std::ops::ControlFlow;
 
 use gmm_model::Criterion;
 
 use super::*;
-use crate::{Candidate, CpuEngine, Engine, Fit, FitState, best, fit_observed, fit_resumed, select};
+use crate::{
+    Bootstrap, BootstrapOptions, Candidate, CpuEngine, Engine, Fit, FitState, Resampling, best, bootstrap,
+    fit_observed, fit_resumed, select,
+};
 
 /// Rows of three clumps with weights.
 fn weighted(n: usize, d: usize) -> Dataset {
@@ -190,4 +193,50 @@ fn single_fits_and_watched_ones_are_made_one_by_one() {
     });
     assert!(matches!(stopped, Err(Error::Interrupted { iterations: 2 })));
     assert_eq!((last, fake.0.launches("many_fits")), (2, 1));
+}
+
+fn replicates(engine: &dyn Engine, data: &Dataset, k: usize, how: &BootstrapOptions) -> Bootstrap {
+    let options = FitOptions { max_iter: 6, ..FitOptions::new(k) };
+    let start = mixture(CovarianceType::Full, k, 2, 0.0);
+    bootstrap(engine, &start, data, &options, how, &mut |_| ControlFlow::Continue(())).unwrap()
+}
+
+#[test]
+fn replicates_are_the_cpus_also_those_that_fail() {
+    let cpu = CpuEngine::new(1).unwrap();
+    let repeated = dataset(40, 2).with_weights((0..40).map(|i| f64::from(i % 4)).collect()).unwrap();
+    // Of few rows, some replicates have fewer different ones than there are components.
+    for (data, k) in [(dataset(40, 2), 2), (weighted(40, 2), 2), (repeated, 2), (dataset(5, 2), 3)] {
+        for resampling in [Resampling::Nonparametric, Resampling::Weighted] {
+            let how = BootstrapOptions { replicates: 12, resampling, seed: 3, rules: None };
+            let fake = Fake::install(Machine::default());
+            let engine = CudaEngine::new(0).unwrap();
+            let [found, want] = [&engine as &dyn Engine, &cpu].map(|engine| replicates(engine, &data, k, &how));
+            assert!(fake.0.launches("many_fits") > 0);
+            assert_eq!((found.failed, found.not_converged), (want.failed, want.not_converged));
+            assert_eq!(data.n_rows() == 5 && resampling == Resampling::Nonparametric, found.failed > 0);
+            let flat = |one: &Bootstrap| -> Vec<f64> {
+                let of = |m: &Mixture| [m.weights().to_vec(), m.means().iter().copied().collect()].concat();
+                one.replicates.iter().flat_map(of).collect()
+            };
+            close(&flat(&found), &flat(&want), 1e-9, resampling.name());
+            drop(engine);
+            fake.0.assert_clean("a bootstrap");
+        }
+    }
+}
+
+#[test]
+fn an_observer_ends_a_bootstrap() {
+    let _fake = Fake::install(Machine::default());
+    let engine = CudaEngine::new(0).unwrap();
+    let (data, start) = (dataset(30, 2), mixture(CovarianceType::Diag, 2, 2, 0.0));
+    let how = BootstrapOptions { replicates: 9, resampling: Resampling::Weighted, seed: 0, rules: None };
+    let mut last = 0;
+    let stopped = bootstrap(&engine, &start, &data, &FitOptions::new(2), &how, &mut |done| {
+        last = done;
+        if done == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(matches!(stopped, Err(Error::Interrupted { .. })));
+    assert_eq!(last, 4);
 }
