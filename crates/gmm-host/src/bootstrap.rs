@@ -1,11 +1,14 @@
 //! The bootstrap: standard errors and intervals of all parameters of a fitted mixture.
 
+mod replicates;
+
 use std::ops::ControlFlow;
 use std::str::FromStr;
 
-use gmm_model::{Covariances, Dataset, Draws, Mixture, ModelError, Noise};
+use gmm_model::{Covariances, Dataset, Mixture, ModelError, Noise};
 
-use crate::{Engine, Error, FitOptions, Init, NoiseOptions, NoiseStart, fit};
+use crate::{Engine, Error, FitOptions, Init, NoiseOptions, NoiseStart};
+use replicates::ReplicateFits;
 
 /// How the rows of a replicate are weighted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +159,7 @@ pub fn bootstrap(
     let (k, d) = (fitted.n_components(), fitted.n_features());
     let numbers = 2 * (fitted.covariance_type().second_len(k, d) as u128 * 2 + k as u128 * d as u128);
     crate::memory::check("the mixtures of all replicates", 8 * how.replicates as u128 * numbers)?;
-    let rows = data.rows().clone().into_shared();
+    let mut fits = ReplicateFits::new(engine, data, &options, how);
     let mut out = Bootstrap {
         fitted: fitted.clone(),
         replicates: Vec::new(),
@@ -165,14 +168,8 @@ pub fn bootstrap(
         failed: 0,
         not_converged: 0,
     };
-    for attempt in 0.. {
-        if out.replicates.len() == how.replicates {
-            break;
-        }
-        let mut draws = Draws::for_purpose("bootstrap", how.seed, attempt);
-        let weights = weights(data, how.resampling, &mut draws);
-        let rows = rows.cheap_clone().unwrap_or_else(|| rows.clone());
-        match fit(engine, &Dataset::new(rows)?.with_weights(weights)?, &options) {
+    while out.replicates.len() < how.replicates {
+        match fits.next(how.replicates - out.replicates.len()) {
             Ok(found) => {
                 let same = |rules: &&Vec<String>| without_starts(rules) == without_starts(&found.summary.rules);
                 if let Some(rules) = how.rules.as_ref().filter(|rules| !same(rules)) {
@@ -224,33 +221,6 @@ fn other_rules(recorded: &[String], own: &[String]) -> Error {
     let list = |rules: &[String]| if rules.is_empty() { "plain EM".to_owned() } else { rules.join("; ") };
     let must = format!("what the fits of the bootstrap do ({}): give it the same options", list(own));
     Error::Option { option: "rule of the model's fit", value: list(recorded), must }
-}
-
-/// The row weights of one replicate, `(n,)`.
-fn weights(data: &Dataset, resampling: Resampling, draws: &mut Draws) -> Vec<f64> {
-    let n = data.n_rows();
-    if resampling == Resampling::Weighted {
-        return (0..n).map(|i| -libm::log(1.0 - draws.uniform()) * data.weight(i)).collect();
-    }
-    let mut counts = vec![0.0; n];
-    match data.weights() {
-        Some(weights) if weights.iter().all(|w| w.fract() == 0.0) => {
-            let mut sum = 0.0;
-            let ends: Vec<f64> = weights
-                .iter()
-                .map(|w| {
-                    sum += w;
-                    sum
-                })
-                .collect();
-            (0..sum as u64).for_each(|_| counts[draws.weighted_index(&ends)] += 1.0);
-        }
-        _ => {
-            (0..n).for_each(|_| counts[draws.index(n)] += 1.0);
-            counts.iter_mut().enumerate().for_each(|(i, count)| *count *= data.weight(i));
-        }
-    }
-    counts
 }
 
 impl Bootstrap {

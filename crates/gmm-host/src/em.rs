@@ -352,7 +352,7 @@ fn iterate(rows: &mut dyn Resident, run: &mut EmRun, options: &EmOptions, see: &
 }
 
 /// Records falls of the likelihood in the iterations after the first `from`, and calls the observer for each.
-fn note(
+pub(crate) fn note(
     run: &mut EmRun,
     from: usize,
     options: &EmOptions,

@@ -148,6 +148,12 @@ fn fit_data(
     // Passes over rows known only indirectly are made in f64, whatever was asked for.
     let asked = if data.is_indirect() { Precision::F64 } else { options.precision.unwrap_or(data.precision()) };
     shift::check_weights(data, asked)?;
+    if from == FitState::default()
+        && let Some(mut found) = restarts::run_by_engine(engine, data, options, observer)?
+    {
+        found.summary.n_rows = all_rows;
+        return Ok(Fit { elapsed: started.elapsed(), ..found });
+    }
     let sample = Sample::of(data)?;
     let at = sample.shift();
     let (mut rows, asked, precision) = hold::for_rule(data, engine, asked, &sample, &at, options)?;

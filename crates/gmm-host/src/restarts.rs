@@ -8,9 +8,10 @@ use crate::concurrent::{self, Jobs};
 use crate::em::{self, EmRun, Iteration, Observer, RestartProgress};
 use crate::fit::em_options;
 use crate::init::{self, Start, StartReached};
+use crate::many::small;
 use crate::noise::{self, NoiseOutputs, NoiseRule};
 use crate::rule::Rule;
-use crate::{Data, Engine, Error, EvaluateOptions, FitOptions, Init, Resident};
+use crate::{Data, Engine, Error, EvaluateOptions, Fit, FitOptions, Init, Resident};
 
 /// One restart of a fit: a run of EM from a start of its own.
 #[derive(Clone, Debug, PartialEq)]
@@ -227,6 +228,39 @@ pub(crate) fn run_concurrently(
         None if ran => outcome.and_then(|()| ended.into_state(begun)).map(Some),
         None => Ok(None),
     }
+}
+
+/// The fit of an engine that makes all restarts of few rows by itself ([`Engine::fit_small`]), which `observer` sees at its
+/// end. `None` if the engine does not do that for these rows, or there is a single restart.
+///
+/// # Errors
+/// As for [`fit_observed`](crate::fit_observed).
+pub(crate) fn run_by_engine(
+    engine: &dyn Engine,
+    data: Data<'_>,
+    options: &FitOptions,
+    observer: &mut Observer<'_>,
+) -> Result<Option<Fit>, Error> {
+    let fixed = options.init.is_deterministic(data.dim().0, options.n_components, options.init_rows);
+    if fixed || options.n_init < 2 {
+        return Ok(None);
+    }
+    let found = small::run_all_rows(engine, data, std::slice::from_ref(options)).pop().flatten().transpose()?;
+    found.iter().try_for_each(|fit| report(fit, options, observer))?;
+    Ok(found)
+}
+
+/// Calls `observer` for the iterations of the best restart of a fit that an engine made by itself.
+///
+/// # Errors
+/// [`Error::Interrupted`] if it breaks.
+pub(crate) fn report(fit: &Fit, options: &FitOptions, observer: &mut Observer<'_>) -> Result<(), Error> {
+    let FitState { begun, best: Some(best), .. } = &fit.state else { return Ok(()) };
+    let progress =
+        RestartProgress { index: best.index, begun: *begun, empty_at_start: best.empty_at_start, best: None };
+    let em = em_options(options, options.precision.unwrap_or(Precision::F64));
+    // The falls are found again.
+    em::note(&mut EmRun { falls: Vec::new(), ..best.run.clone() }, 0, &em, progress, observer)
 }
 
 /// The first mixture of a restart.

@@ -5,6 +5,8 @@ use std::ops::ControlFlow;
 use gmm_model::{CovarianceModel, Criterion};
 
 use crate::concurrent::{self, Jobs};
+use crate::many::small;
+use crate::restarts::report;
 use crate::{Data, Engine, Error, Fit, FitOptions, Iteration, Observer, fit_observed};
 
 /// One of the fits compared, or its error.
@@ -45,22 +47,8 @@ pub fn select<'a, K: Copy + Into<CovarianceModel>>(
     iterations: &mut Observer<'_>,
 ) -> Result<Vec<Candidate>, Error> {
     let data = data.into();
-    // One tree for all candidates.
-    let most = components.iter().copied().max().unwrap_or(1);
-    // With noise each candidate makes one of the rows that are not noise at the start.
-    let init = match options.rule.noise {
-        None => options.init.with_tree(data, most, options.init_rows, options.seed)?,
-        Some(_) => options.init.clone(),
-    };
-    let options = &FitOptions { init, ..options.clone() };
-    let all: Vec<(CovarianceModel, usize)> =
-        kinds.iter().flat_map(|&kind| components.iter().map(move |&k| (kind.into(), k))).collect();
-    let fit_one = |engine: &dyn Engine, data: Data<'_>, i: usize, iterations: &mut Observer<'_>| {
-        let (kind, n_components) = all[i];
-        let options = FitOptions { n_components, ..options.clone() }.with_covariance(kind);
-        fit_observed(engine, data, &options, iterations)
-    };
-    let mut out = Vec::with_capacity(all.len());
+    let own = options_of_each(data, options, components, kinds)?;
+    let mut out = Vec::with_capacity(own.len());
     let mut failure = None;
     let mut add = |i: usize, outcome: Result<Fit, Error>| {
         let outcome = match outcome {
@@ -70,8 +58,7 @@ pub fn select<'a, K: Copy + Into<CovarianceModel>>(
             }
             outcome => outcome,
         };
-        let (kind, k) = all[i];
-        let candidate = Candidate { k, kind, outcome };
+        let candidate = Candidate { k: own[i].n_components, kind: own[i].covariance(), outcome };
         let go_on = observer(&candidate);
         out.push(candidate);
         if go_on.is_break() {
@@ -87,23 +74,53 @@ pub fn select<'a, K: Copy + Into<CovarianceModel>>(
         }
         go_on
     };
+    // An engine with a way of its own for small fits makes most candidates that way, and the others one by one.
+    let mut ended = small::run_all_rows(engine, data, &own);
     let ran = match data {
-        Data::Host(host) if options.concurrent => {
+        Data::Host(host) if options.concurrent && ended.iter().all(Option::is_none) => {
             let run = |part: &dyn Engine, (): &mut (), i: usize, iterations: &mut Observer<'_>| {
-                fit_one(part, Data::Host(host), i, iterations)
+                fit_observed(part, host, &own[i], iterations)
             };
-            let jobs = Jobs { shape: host.rows().dim(), count: all.len(), run };
+            let jobs = Jobs { shape: host.rows().dim(), count: own.len(), run };
             concurrent::run(engine, &jobs, &mut watched, &mut add)
         }
         _ => false,
     };
     if !ran {
-        let _ = (0..all.len()).try_for_each(|i| add(i, fit_one(engine, data, i, &mut watched)));
+        let _ = (0..own.len()).try_for_each(|i| {
+            let outcome = match ended[i].take() {
+                Some(found) => found.and_then(|fit| report(&fit, &own[i], &mut watched).map(|()| fit)),
+                None => fit_observed(engine, data, &own[i], &mut watched),
+            };
+            add(i, outcome)
+        });
     }
     match stopped.or(failure) {
         Some(error) => Err(error),
         None => Ok(out),
     }
+}
+
+/// The options of each candidate, those of a kind together.
+///
+/// # Errors
+/// As for [`Init::with_tree`](crate::Init::with_tree).
+fn options_of_each<K: Copy + Into<CovarianceModel>>(
+    data: Data<'_>,
+    options: &FitOptions,
+    components: &[usize],
+    kinds: &[K],
+) -> Result<Vec<FitOptions>, Error> {
+    // One tree for all candidates.
+    let most = components.iter().copied().max().unwrap_or(1);
+    // With noise each candidate makes one of the rows that are not noise at the start.
+    let init = match options.rule.noise {
+        None => options.init.with_tree(data, most, options.init_rows, options.seed)?,
+        Some(_) => options.init.clone(),
+    };
+    let options = &FitOptions { init, ..options.clone() };
+    let of = |kind: K, k: usize| FitOptions { n_components: k, ..options.clone() }.with_covariance(kind.into());
+    Ok(kinds.iter().flat_map(|&kind| components.iter().map(move |&k| of(kind, k))).collect())
 }
 
 /// Whether an error concerns only its own candidate.

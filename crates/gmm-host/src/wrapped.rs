@@ -15,7 +15,7 @@ use crate::noise::NoisePass;
 use crate::products::Multiplier;
 use crate::{
     DeviceColumn, DeviceData, DeviceOutputs, Engine, Error, EvaluateOptions, Evaluation, FillResponsibilities,
-    Resident, Search, TruncatedPass,
+    FitOptions, Resident, Search, TruncatedPass,
 };
 
 /// Hooks around the passes of a [`Wrapped`] engine's rows. The default methods do nothing. A sample of the rows gets a
@@ -118,6 +118,10 @@ impl<H: Hooks + 'static, F: Fn() -> H + Send + Sync> Engine for Wrapped<'_, F> {
     fn ratios(&self, data: &Dataset, storage: &RowStorage, asked: &Ratios<'_>) -> Result<Option<Vec<f64>>, Error> {
         (self.hooks)().before()?;
         self.engine.ratios(data, storage, asked)
+    }
+
+    fn takes_small(&self, shape: (usize, usize), options: &FitOptions) -> bool {
+        self.engine.takes_small(shape, options)
     }
 
     fn fit_small(&self, data: &Dataset, jobs: &[Job<'_>]) -> Result<Option<Vec<Option<SmallFit>>>, Error> {

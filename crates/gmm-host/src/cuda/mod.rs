@@ -57,7 +57,7 @@ use crate::described::LoopCandidate;
 use crate::engine::{DeviceInput, RowsAndReach, check_features};
 use crate::many::{Job, SmallFit};
 use crate::products::{Kind, Multiplier};
-use crate::{Engine, Error, Evaluate, EvaluateOptions, Evaluation, Resident, Tuning, missing};
+use crate::{Engine, Error, Evaluate, EvaluateOptions, Evaluation, FitOptions, Resident, Tuning, missing};
 use deconvolution::CudaPasses;
 use driver::device::Gpu;
 use driver::{ptx, staging};
@@ -302,6 +302,10 @@ impl Engine for CudaEngine {
             Precision::F32 => parts::ratios::<f32>(&self.gpu, data, storage, asked),
             Precision::F64 => parts::ratios::<f64>(&self.gpu, data, storage, asked),
         }
+    }
+
+    fn takes_small(&self, shape: (usize, usize), options: &FitOptions) -> bool {
+        many::takes(&self.gpu, shape, options)
     }
 
     fn fit_small(&self, data: &Dataset, jobs: &[Job<'_>]) -> Result<Option<Vec<Option<SmallFit>>>, Error> {

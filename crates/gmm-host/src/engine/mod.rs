@@ -22,7 +22,7 @@ use crate::adapt::Ratios;
 use crate::data::DeviceRows;
 use crate::many::{Job, SmallFit};
 use crate::products::Multiplier;
-use crate::{DeviceData, Error, missing};
+use crate::{DeviceData, Error, FitOptions, missing};
 
 /// A CPU or GPU that can store rows and run passes over them.
 pub trait Engine: Send + Sync {
@@ -140,6 +140,14 @@ pub trait Engine: Send + Sync {
     fn ratios(&self, data: &Dataset, storage: &RowStorage, asked: &Ratios<'_>) -> Result<Option<Vec<f64>>, Error> {
         let _ = (data, storage, asked);
         Ok(None)
+    }
+
+    /// Whether [`fit_small`](Self::fit_small) would run a fit of rows of this shape, `(n, d)`, without missing values, with
+    /// these options: for callers that would otherwise prepare such fits in vain. `false` in this default; an engine
+    /// without it is given the groups of [`fit_many`](crate::many::fit_many) only.
+    fn takes_small(&self, shape: (usize, usize), options: &FitOptions) -> bool {
+        let _ = (shape, options);
+        false
     }
 
     /// Runs many small fits in a way of the engine's own, from the start to the last iteration, such as one block of

@@ -3,7 +3,6 @@
 use gmm_model::MStepRule;
 
 use super::{Warning, summary, warn_of_run};
-use crate::init::StartReached;
 use crate::many::GroupRun;
 use crate::restarts::{FitState, Restart};
 use crate::{Error, Fit, FitOptions};
@@ -13,7 +12,7 @@ use crate::{Error, Fit, FitOptions};
 /// # Errors
 /// [`Error::Likelihood`] if the totals are NaN.
 pub(crate) fn finished(engine: &str, n: usize, options: &FitOptions, found: GroupRun) -> Result<Fit, Error> {
-    let GroupRun { run, restart: index, empty_at_start, evaluation, variances, storage, elapsed } = found;
+    let GroupRun { run, restart: index, empty_at_start, starts, evaluation, variances, storage, elapsed } = found;
     if evaluation.log_likelihood.is_nan() || evaluation.entropy.is_nan() {
         return Err(Error::Likelihood { iteration: run.iterations, value: f64::NAN });
     }
@@ -29,7 +28,6 @@ pub(crate) fn finished(engine: &str, n: usize, options: &FitOptions, found: Grou
     warn_of_run(&mut warnings, &run, options);
     let place = (engine.to_owned(), storage.precision.name().to_owned());
     let summary = summary(&run, &evaluation, n as u64, (options, &MStepRule::default()), place);
-    let starts = vec![StartReached::of(&run, index, options.init.name())];
     let n_init =
         if options.init.is_deterministic(n, options.n_components, options.init_rows) { 1 } else { options.n_init };
     let best = Restart { index, empty_at_start, run: run.clone() };

@@ -43,7 +43,8 @@ pub struct FitOptions {
     /// Whether restarts, candidates of [`select`](crate::select()) and [many fits](crate::many) may run at the same time
     /// where one does not fill the engine ([`Engine::concurrently`](crate::Engine::concurrently)). On a CPU the result
     /// has the same bits. An observer then gets no mixtures, so that [`Iteration::save`](crate::Iteration::save) does
-    /// nothing.
+    /// nothing. A GPU makes fits of few rows without the host ([`Engine::fit_small`](crate::Engine::fit_small)), but for
+    /// a single fit of one restart: an observer then sees each fit at its end, the iterations of its best restart.
     pub concurrent: bool,
     /// What the fit does beyond maximum likelihood.
     pub rule: FitRule,

@@ -10,7 +10,7 @@
 
 mod each;
 mod groups;
-mod small;
+pub(crate) mod small;
 
 use std::cmp::Reverse;
 use std::ops::{ControlFlow, Range};
@@ -18,10 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use gmm_model::Dataset;
-use rayon::prelude::*;
 
 use crate::cpu::FEW_NUMBERS;
-use crate::fit::{finished, fit_observed};
+use crate::fit::fit_observed;
 use crate::{Engine, Error, Fit, FitOptions, FitRule, NoiseOptions, NoiseStart};
 
 pub use each::{GroupWork, map_groups};
@@ -140,34 +139,7 @@ impl Fits<'_> {
 
     /// Runs the fits that the engine has a way of its own for. Returns all fits, `None` for the others.
     fn on_engine(&self, engine: &dyn Engine) -> Vec<Option<Result<Fit, Error>>> {
-        let none = || (0..self.jobs.len()).map(|_| None).collect();
-        let is_simple = |job: &Job<'_>| job.options.concurrent && small::is_simple(self.data, job);
-        let simple: Vec<bool> = self.jobs.iter().map(is_simple).collect();
-        if !simple.contains(&true) {
-            return none();
-        }
-        let given: Vec<Job<'_>> =
-            self.jobs.iter().zip(&simple).filter(|(_, is)| **is).map(|(job, _)| job.clone()).collect();
-        let runs = match engine.fit_small(self.data, &given) {
-            Ok(Some(runs)) => runs,
-            Ok(None) => return none(),
-            Err(error) => {
-                // The ordinary way needs less memory, and finds out whether the device still works.
-                tracing::warn!(%error, "fits run one by one");
-                return none();
-            }
-        };
-        let name = engine.name();
-        let finish = |(job, run): (&Job<'_>, Option<SmallFit>)| {
-            let fit = run?.and_then(|run| finished(&name, job.rows.len(), job.options, run));
-            Some(fit)
-        };
-        // Written once, in parallel: a fit takes two kilobytes, and there may be many.
-        let mut ended = given.par_iter().zip(runs).map(finish).collect::<Vec<_>>();
-        if ended.len() < self.jobs.len() {
-            let mut rest = ended.into_iter();
-            ended = simple.iter().map(|&is| if is { rest.next().flatten() } else { None }).collect();
-        }
+        let ended = small::run(engine, self.data, self.jobs);
         for (group, fit) in ended.iter().enumerate() {
             if let Some(fit) = fit
                 && self.see(Progress::Done { group, fit }).is_break()

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use gmm_host::many::{
     GroupRun, Grouping, Groups, Job, Progress, SmallFit, fit_jobs, fit_many, fit_many_watched, refusal,
 };
-use gmm_host::{BayesOptions, Fit, FitRule, NoiseOptions, Resident, WeightFamily};
+use gmm_host::{
+    BayesOptions, BootstrapOptions, Candidate, Fit, FitRule, NoiseOptions, Resampling, Resident, WeightFamily,
+    bootstrap, select,
+};
 use gmm_model::DataError;
 
 use super::*;
@@ -209,6 +212,10 @@ impl Engine for WithOwnWay {
         self.cpu.load(data, precision, shift)
     }
 
+    fn takes_small(&self, (n, _): (usize, usize), _: &FitOptions) -> bool {
+        n < 100
+    }
+
     fn fit_small(&self, data: &Dataset, jobs: &[Job<'_>]) -> Result<Option<Vec<Option<SmallFit>>>, Error> {
         let run = |Job { rows, options }: &Job<'_>| {
             if rows.len() >= 100 {
@@ -225,6 +232,7 @@ impl Engine for WithOwnWay {
                     run: best.run,
                     restart: best.index,
                     empty_at_start: best.empty_at_start,
+                    starts: fit.starts,
                     evaluation,
                     storage: fit.storage,
                     elapsed: fit.elapsed,
@@ -254,6 +262,35 @@ fn an_engine_may_run_small_fits_by_itself() {
     assert!(refusal(&FitOptions { rule: rule.clone(), ..FitOptions::new(2) }).unwrap().contains("rule"));
     let _ = fit_many(&engine, &Groups::new(&data, &rows), &FitOptions { rule, ..FitOptions::new(2) });
     assert_eq!(engine.own.load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn selections_restarts_and_bootstraps_use_an_engines_own_way() {
+    let engine = WithOwnWay { cpu: cpu(), own: AtomicUsize::new(0) };
+    let own = || engine.own.swap(0, Ordering::Relaxed);
+    for (n, is_own) in [(99, true), (160, false)] {
+        let data = Dataset::new(separated(n, 2, 2, CovarianceType::Full).0).unwrap();
+        let options = FitOptions { n_init: 3, ..FitOptions::new(2) };
+        let found = fit(&engine, &data, &options);
+        assert_eq!((content(&found), own()), (content(&fit(&cpu(), &data, &options)), usize::from(is_own)));
+        let all = |engine: &dyn Engine| -> Vec<String> {
+            let go_on = &mut |_: &Candidate| ControlFlow::Continue(());
+            let found =
+                select(engine, &data, &options, &[1, 2, 200], &KINDS, go_on, &mut |_| ControlFlow::Continue(()));
+            found.unwrap().iter().map(|candidate| content(&candidate.outcome)).collect()
+        };
+        assert_eq!((all(&engine), own()), (all(&cpu()), if is_own { 8 } else { 0 }));
+        let start = found.unwrap().mixture;
+        for resampling in [Resampling::Nonparametric, Resampling::Weighted] {
+            let how = BootstrapOptions { replicates: 7, resampling, seed: 2, rules: None };
+            let run = |engine: &dyn Engine| {
+                bootstrap(engine, &start, &data, &options, &how, &mut |_| ControlFlow::Continue(())).unwrap()
+            };
+            assert_eq!(run(&engine), run(&cpu()));
+            // Of 160 rows, about 101 different ones are drawn.
+            assert!(if is_own { own() == 7 } else { own() == 0 }, "{n} {}", resampling.name());
+        }
+    }
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Many small fits in one launch agree with the CPU engine's, each for itself.
 
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 
 use gmm_model::deconvolution::MeasurementErrors;
 
 use super::*;
-use crate::many::{Groups, Job, fit_many};
+use crate::many::{Groups, Job, fit_jobs, fit_many};
 use crate::{CpuEngine, Engine, Fit};
 
 fn ranges(sizes: &[usize]) -> Vec<Range<usize>> {
@@ -162,11 +162,13 @@ fn rows_that_coincide_are_no_trouble() {
 
 #[test]
 fn every_fault_is_an_error_or_changes_nothing_and_leaks_nothing() {
-    let groups = ranges(&[20, 30]);
     let data = table(50, 2, Precision::F64);
-    let options = FitOptions { max_iter: 2, ..FitOptions::new(2) };
+    // Two launches, which run at the same time.
+    let options = [1, 2].map(|k| FitOptions { max_iter: 2, ..FitOptions::new(k) });
+    let job = |rows: &Range<usize>, k: usize| Job { rows: rows.clone(), options: &options[k - 1] };
+    let jobs = [job(&(0..20), 2), job(&(20..50), 2), job(&(0..50), 1)];
     let run = || -> Result<Vec<Result<Fit, Error>>, Error> {
-        Ok(fit_many(&CudaEngine::new(0)?, &Groups::new(&data, &groups), &options))
+        Ok(fit_jobs(&CudaEngine::new(0)?, &data, &jobs, &|_| ControlFlow::Continue(())))
     };
     let fake = Fake::install(Machine::default());
     let whole: Vec<Fit> = run().unwrap().into_iter().map(Result::unwrap).collect();

@@ -24,6 +24,7 @@ mod products;
 mod products_there;
 mod seeding;
 mod sentinels;
+mod small_fits;
 mod streamed;
 mod trials;
 mod truncated;
