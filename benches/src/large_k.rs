@@ -24,6 +24,14 @@ const PROBLEMS: [(usize, usize, usize, CovarianceType); 3] = [
     (200_000, 2, 20_000, CovarianceType::Full),
 ];
 
+/// Of fits from rows to model on a GPU.
+const WHOLE: [(usize, usize, usize, CovarianceType); 4] = [
+    (1_000_000, 3, 1000, CovarianceType::Full),
+    (1_000_000, 3, 1000, CovarianceType::Tied),
+    (1_000_000, 8, 10_000, CovarianceType::Diag),
+    (200_000, 2, 20_000, CovarianceType::Full),
+];
+
 /// Rows and components are divided by this for a quick run.
 const QUICK: usize = 10;
 
@@ -105,6 +113,9 @@ const ITERATIONS: usize = 20;
 /// Largest relative difference of the log-likelihoods of two fits on a GPU.
 const FITS_ALLOWED: [(Precision, f64); 2] = [(Precision::F64, 1e-10), (Precision::F32, 1e-5)];
 
+/// The same of fits from k-means, of which 20,000 components have ten rows each.
+const WHOLE_ALLOWED: f64 = 1e-8;
+
 /// Fits of [`ITERATIONS`] iterations on a GPU, over lists and over all components: an iteration on the device's clock, and the
 /// whole call.
 fn run_on_gpu(arguments: &Arguments) -> Result<()> {
@@ -157,6 +168,34 @@ fn run_on_gpu(arguments: &Arguments) -> Result<()> {
                     record.push(&line)?;
                 }
             }
+        }
+    }
+    for (n, d, k, kind) in WHOLE {
+        let (n, k) = if *quick { (n / QUICK, k / QUICK) } else { (n, k) };
+        let data = problem((n, d, k), kind, *seed)?.0;
+        let options = FitOptions {
+            covariance_type: kind,
+            max_iter: ITERATIONS,
+            tol: 0.0,
+            reg_covar: 1e-12,
+            ..FitOptions::new(k)
+        };
+        let timed = |engine: &CudaEngine| -> Result<(f64, f64)> {
+            let began = Instant::now();
+            let found = fit(engine, &data, &options)?;
+            Ok((found.summary.log_likelihood, 1e3 * began.elapsed().as_secs_f64()))
+        };
+        // Once: some take ten seconds.
+        let (want, dense_ms) = timed(&dense)?;
+        for turn in 0..*turns {
+            let (found, ms) = timed(&near)?;
+            let error = far(&[found], &[want]);
+            wrong += usize::from(error > WHOLE_ALLOWED);
+            let what = format!("fit of {ITERATIONS} from k-means");
+            let line =
+                format!("{n},{d},{k},{kind},f64,{what},{turn},{ms:.3},{dense_ms:.3},{:.1},{error:.1e}", dense_ms / ms);
+            println!("{line}");
+            record.push(&line)?;
         }
     }
     ensure!(wrong == 0, "{wrong} answers were wrong");
@@ -220,6 +259,7 @@ pub(crate) fn problem((n, d, k): (usize, usize, usize), kind: CovarianceType, se
         CovarianceType::Full => {
             Covariances::Full(Array3::from_shape_fn((k, d, d), |(_, i, j)| if i == j { variance } else { 0.0 }))
         }
+        CovarianceType::Tied => Covariances::Tied(Array2::from_diag_elem(d, variance)),
         _ => Covariances::Diag(Array2::from_elem((k, d), variance)),
     };
     Ok((Dataset::new(rows)?, Mixture::new(Array1::from_elem(k, 1.0 / k as f64), means, covariances)?))

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use regex_lite::Regex;
 
 /// Folders and files of the GPU engine from the bottom up: each may import from itself and from those before it.
-const CUDA: [&str; 16] = [
+const CUDA: [&str; 17] = [
     "number",
     "shape",
     "driver",
@@ -17,6 +17,7 @@ const CUDA: [&str; 16] = [
     "em",
     "seeding",
     "log_likelihood",
+    "truncated",
     "products",
     "tune",
     "resident",

@@ -39,7 +39,8 @@ pub(crate) struct RuleArgs {
     #[arg(long, value_name = "0,1;2,3", help_heading = "Beyond maximum likelihood")]
     share_covariance: Option<String>,
     /// Truncated EM: each row counts for the G components that explain it best, which are searched for near those it had
-    /// before; for thousands of components of any kind but tied, on the CPU. The log-likelihood is then a lower bound
+    /// before; for thousands of components of any kind but tied, on the CPU unless --device names a GPU. The log-likelihood is then
+    /// a lower bound
     #[arg(
         long,
         value_name = "G",

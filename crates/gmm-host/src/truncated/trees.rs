@@ -5,11 +5,15 @@
 //! trees, and each pass has a tree of its own.
 
 use gmm_model::{Covariances, Draws, Mixture};
+use rayon::prelude::*;
 
 use crate::cpu::simd::{Real, Words};
 
 /// Least number of components of a leaf before it is divided.
 const LEAF: usize = 8;
+
+/// From so many components on, threads share a node.
+const TOGETHER: usize = 4096;
 
 /// If a plane leaves less than this part of the components on one side, half of them go to either.
 const LEAST: f64 = 0.1;
@@ -79,8 +83,12 @@ impl<T: Real> Trees<T> {
             terms.sum::<f64>()
         };
         let halfway = 0.5 * (0..normal.len()).map(|j| normal[j] * (a[j] + b[j] - 2.0 * shift[j])).sum::<f64>();
-        let mut places: Vec<(f64, u32)> = among.iter().map(|&c| (place(c), c)).collect();
-        places.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        let placed = |&c: &u32| (place(c), c);
+        let mut places: Vec<(f64, u32)> = match among.len() {
+            0..TOGETHER => among.iter().map(placed).collect(),
+            _ => among.par_iter().with_min_len(TOGETHER / 4).map(placed).collect(),
+        };
+        places.sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let (mut threshold, mut below) = (halfway, places.partition_point(|one| one.0 < halfway));
         let least = (LEAST * among.len() as f64).ceil() as usize;
         if below.min(among.len() - below) < least {

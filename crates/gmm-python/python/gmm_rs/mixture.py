@@ -159,9 +159,9 @@ class GaussianMixture(BeyondSklearn, _measured.MeasuredMixture, Mixture):
 
     truncated : int, default=None
         Truncated EM: each row counts for this many components only, those that explain it best, which are searched for
-        near those it had before. For thousands of components of any kind but 'tied', on the CPU; start with
-        ``init_params='random_from_data'``, since k-means compares all rows with all components. `lower_bound_` then is
-        a lower bound of the mean log-likelihood.
+        near those it had before. For thousands of components of any kind but 'tied', on the CPU unless ``device`` names a
+        GPU; start with ``init_params='random_from_data'``, since k-means compares all rows with all components.
+        `lower_bound_` then is a lower bound of the mean log-likelihood.
 
     factors : int, default=None
         Mixture of factor analysers: each covariance is ``loadings @ loadings.T + diag(uniquenesses)`` with this many

@@ -5,7 +5,7 @@ use gmm_model::Statistics;
 use super::*;
 use crate::{CpuEngine, Engine, Resident, Search, TruncatedPass, shift};
 
-/// Clusters in the unit cube, and a mixture close to them, with so many factors if there are some.
+/// Clusters in the unit cube, and a mixture close to them, with that many factors if there are some.
 fn problem(kind: CovarianceType, factors: Option<usize>, (n, d, k): (usize, usize, usize)) -> (Array2<f64>, Mixture) {
     let centre = |c: usize, j: usize| 20.0 + noise(c * d + j);
     let sd = 0.2 * (k as f64).powf(-1.0 / d as f64);

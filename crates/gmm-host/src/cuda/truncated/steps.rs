@@ -29,7 +29,7 @@ pub(super) struct OnDevice<'a, T: Number> {
     memory: &'a mut Memory,
     mixture: &'a Mixture,
     terms: Terms<f64>,
-    at: Places,
+    at: Arena,
     /// The lists that the last step began with.
     before: Option<Lists>,
 }
@@ -52,7 +52,7 @@ struct Sizes {
 }
 
 /// Where the arrays lie: see [`Truncated`].
-struct Places {
+struct Arena {
     of: Sizes,
     means: Range<usize>,
     scales: Range<usize>,
@@ -83,7 +83,7 @@ struct Places {
     len: [usize; 2],
 }
 
-impl Places {
+impl Arena {
     fn of(of: Sizes, trees: usize) -> Self {
         let Sizes { n, k, d, g, h, padded, lines, factors, seconds, blocks, .. } = of;
         let (mut numbers, mut integers) = (Ranges::default(), Ranges::default());
@@ -156,7 +156,7 @@ impl<'a, T: Number> OnDevice<'a, T> {
             return Err(Error::Device(format!("{what}: use the CPU (--device cpu, device=\"cpu\")")));
         }
         // The first lists are those of several trees.
-        let at = Places::of(of, if h > 0 { TREES } else { 0 });
+        let at = Arena::of(of, if h > 0 { TREES } else { 0 });
         memory.reserve(rows, at.len[0], at.len[1])?;
         let out = Self { rows, memory, mixture, terms, at, before: None };
         out.send_parameters()?;
@@ -283,7 +283,7 @@ impl<'a, T: Number> OnDevice<'a, T> {
     /// Runs the E-step, with the lists that were copied if it goes on from them, and adds up its totals.
     fn run(&self, trees: usize, goes_on: bool) -> Result<Totals, Error> {
         let blocks = self.at.of.blocks;
-        // SAFETY: every array has the length that `Truncated` documents, by `Places`; the lists hold components.
+        // SAFETY: every array has the length that `Truncated` documents, by `Arena`; the lists hold components.
         unsafe {
             let a = self.arguments(trees, goes_on);
             self.rows.launcher().launch(truncated_step(), (blocks as u32, 1), a)?;

@@ -4,7 +4,7 @@ use cust::memory::DeviceSlice;
 use gmm_kernels::em::nearby::{self, TILES, nearby_gather, nearby_lists};
 use gmm_kernels::layout::tiles;
 
-use super::{Buffers, arguments, download, size, with_rows};
+use super::buffers::{Buffers, arguments, download, size, with_rows};
 use crate::Error;
 use crate::cuda::em::packing::as_integers;
 use crate::cuda::em::path::Launch;

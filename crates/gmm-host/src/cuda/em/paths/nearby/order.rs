@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use cust::memory::AsyncCopyDestination;
 
-use super::{Buffers, download};
+use super::buffers::{Buffers, download};
 use crate::Error;
 use crate::cuda::em::packing::{as_integers, words};
 use crate::cuda::em::path::Launch;
