@@ -120,6 +120,24 @@ impl Loop {
         self.refused == Some(key(path, shape))
     }
 
+    /// [`EmPath::near_components`].
+    pub(super) fn near_components<T: Number>(
+        &self,
+        rows: &mut Rows<T>,
+        plan: &LoopPlan,
+        workspace: &Workspace,
+    ) -> Result<Option<f64>, Error> {
+        if !plan.path.leaves_out_components() {
+            return Ok(None);
+        }
+        let (b, mut found) = (workspace.buffers(&self.numbers, &self.flags), None);
+        for_section(rows, plan, &b, 0..plan.n as usize, |launch| {
+            found = plan.path.near_components(launch)?;
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
     /// Records that the order of the rows and their best components are those under this mixture.
     pub(super) fn left_near(&mut self, plan: &LoopPlan, mixture: &Mixture) {
         if plan.path.leaves_out_components() {
@@ -146,7 +164,8 @@ impl Loop {
         let workspace = Workspace::of(plan);
         self.reserve(rows, plan, &workspace)?;
         let left = (key(plan.path, &plan.shape), mixture.means().to_owned());
-        let again = self.near.as_ref() == Some(&left);
+        // Not there after a failure.
+        let again = self.near.take().as_ref() == Some(&left);
         let scatter = rows.scatter.clone();
         let start = Start::of(mixture, scatter.as_deref());
         if again {

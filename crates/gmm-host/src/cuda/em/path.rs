@@ -133,6 +133,15 @@ pub(crate) trait EmPath: Sync {
         false
     }
 
+    /// For paths that do so: the mean number of components that the last pass evaluated for a tile.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    fn near_components(&self, launch: &Launch<'_>) -> Result<Option<f64>, Error> {
+        let _ = launch;
+        Ok(None)
+    }
+
     /// Whether it heeds [`LoopPlan::largest`].
     fn takes_largest(&self) -> bool {
         false

@@ -194,7 +194,10 @@ impl<T: Number> PathRun<'_, '_, T> {
             run.iterations = before + finished as usize;
             run.empty = (0..plan.shape.k as usize).filter(|c| flags[STATE_LEN + c] != 0).collect();
             run.converged = done != 0 && last_change(&run.trace) < options.tol;
-            self.members[0].em.left_near(&plan, &run.mixture);
+            let Member { em, rows } = &mut self.members[0];
+            rows.gpu.enter()?;
+            run.near_components = em.near_components(rows, &plan, &self.workspaces[0])?;
+            em.left_near(&plan, &run.mixture);
             on_device.iterations = earlier.iterations + finished as usize;
             on_device.time += Duration::from_secs_f64(seconds);
             run.on_device = Some(on_device);

@@ -49,6 +49,8 @@ fn agrees(kind: CovarianceType, precision: Precision, size: (usize, usize, usize
     let fake = Fake::install(Machine::default());
     let got = on_device(&data, &start, precision, "path=nearby", REG);
     assert_eq!(got.on_device.map(|on| (on.path, on.iterations)), Some(("nearby", 3)), "{what}");
+    let near = got.near_components.expect("a path that leaves components out");
+    assert!(near > 0.0 && near <= size.2 as f64, "{what}: {near}");
     same(&got, &reference_with(&data, &start, 3, REG), tolerance, &what);
     let again = on_device(&data, &start, precision, "path=nearby", REG);
     assert_eq!((&got.mixture, &got.trace), (&again.mixture, &again.trace), "{what}: the same bits");

@@ -157,6 +157,13 @@ impl EmPath for Nearby {
         Ok(suits)
     }
 
+    fn near_components(&self, launch: &Launch<'_>) -> Result<Option<f64>, Error> {
+        let Launch { launcher, plan, buffers, .. } = *launch;
+        let own = Buffers::of(&plan.shape, plan.grid.blocks);
+        let listed = numbers(launcher, &buffers.own.nearby.index(own.listed), tiles(plan.shape.n) as usize)?;
+        Ok(Some(listed.iter().map(|&count| f64::from(count)).sum::<f64>() / listed.len() as f64))
+    }
+
     fn enqueue(&self, launch: &Launch<'_>, iteration: u32) -> Result<(), Error> {
         let Launch { launcher, plan, buffers, .. } = *launch;
         let shape = &plan.shape;
