@@ -253,7 +253,7 @@ fn fit_data(
 /// they are stored.
 ///
 /// Evaluated about a median of the mixture's means, as in every later evaluation: so the saved model scores these data to
-/// the same bits.
+/// the same bits; but for thousands of components on a GPU, where rows are added in the order that the loop has left.
 fn totals(
     mut rows: Box<dyn Resident>,
     engine: &dyn Engine,

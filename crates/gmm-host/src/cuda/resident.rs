@@ -119,8 +119,11 @@ impl<T: Number> CudaResident<T> {
             let mixture = mixture.to_mixture()?;
             return self.rows.run(|rows| rows.evaluate_here(&mixture, out));
         }
-        if mixture.n_components() >= em::NEAR_FROM
-            && let Some(found) = self.evaluate_near(&mixture.to_mixture()?, out)?
+        // Variances lose nothing by that; matrices would.
+        if !is_matrix
+            && em::may_be_near(&self.rows, (mixture.covariance_type(), mixture.n_components()), out)
+            && let Ok(mixture) = mixture.to_mixture()
+            && let Some(found) = self.evaluate_near(&mixture, out)?
         {
             return Ok(found);
         }
@@ -128,10 +131,8 @@ impl<T: Number> CudaResident<T> {
         let scales: Vec<f64> = (0..mixture.n_components()).map(scale).collect::<Result<_, Error>>()?;
         self.rows.run(|rows| rows.evaluate_precisions_here(mixture, &scales, out))
     }
-}
 
-impl<T: Number> CudaResident<T> {
-    /// An evaluation of thousands of components, over those near the rows; `None` if it is left to the ordinary one.
+    /// [`em::evaluate_near`].
     fn evaluate_near(&mut self, mixture: &Mixture, out: &mut Outputs<'_>) -> Result<Option<Evaluation>, Error> {
         let Self { rows, em, .. } = self;
         rows.run(|rows| em::evaluate_near(Member { em, rows }, mixture, out))
@@ -319,10 +320,8 @@ impl<T: Number> Evaluate for CudaResident<T> {
     fn evaluate(&mut self, mixture: &Mixture, want: EvaluateOptions<'_>) -> Result<Evaluation, Error> {
         check_features(self.rows.d, mixture.n_features())?;
         let mut outputs = Outputs::Host(want);
-        match self.evaluate_near(mixture, &mut outputs)? {
-            Some(found) => Ok(found),
-            None => self.rows.run(|rows| rows.evaluate_here(mixture, &mut outputs)),
-        }
+        let found = self.evaluate_near(mixture, &mut outputs)?;
+        found.map_or_else(|| self.rows.run(|rows| rows.evaluate_here(mixture, &mut outputs)), Ok)
     }
 
     fn evaluate_precisions(

@@ -107,7 +107,11 @@ pub(crate) trait Steps {
 /// As for [`Steps`].
 pub(crate) fn pass(steps: &mut impl Steps, k: usize, from: &Search) -> Result<TruncatedPass, Error> {
     let mut search = from.clone();
-    let begun = match search.lists.take().filter(|lists| lists.order.len() == steps.n()) {
+    let (g, h) = search.sizes(steps.n(), k)?;
+    // Those of other rows, or of another number of components, are of no use.
+    let suit =
+        |lists: &Lists| (lists.g, lists.h, lists.order.len(), lists.neighbours.len()) == (g, h, steps.n(), k * h);
+    let begun = match search.lists.take().filter(suit) {
         Some(lists) => lists,
         None => begin(steps, k, &mut search)?,
     };

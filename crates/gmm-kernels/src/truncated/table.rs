@@ -50,7 +50,7 @@ impl Table {
                 }
             }
             warp::sync_warp();
-            let is_new = there && at == TABLE;
+            let is_new = anew(there) && at == TABLE;
             let new = warp::ballot(is_new);
             if anew(there) {
                 if is_new {

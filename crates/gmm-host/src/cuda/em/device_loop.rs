@@ -27,18 +27,19 @@ pub(crate) struct Loop {
     pub(super) polled_flags: Pinned<u32>,
     /// Path, kind and `k` for which [`prepare`] has run. Its results stay until another path or shape overwrites them.
     prepared: Option<Key>,
-    /// The means of the mixture that the last poll of a path found whose order of the rows is still there, and for which.
-    near: Option<(Key, Array2<f64>)>,
+    /// For which path and shape there is an order of the rows with their best components, and the means that these belong to. Any
+    /// order and any best components are valid: they only decide how many components are evaluated.
+    pub(super) near: Option<(Key, Array2<f64>)>,
     /// The last path and shape that did not suit the rows.
     refused: Option<Key>,
     /// `(n,)`, for evaluations.
-    densities: Slot<f64>,
+    pub(super) densities: Slot<f64>,
 }
 
 /// Path, kind and `k`.
-type Key = (&'static str, CovarianceType, u32);
+pub(super) type Key = (&'static str, CovarianceType, u32);
 
-fn key(path: &dyn EmPath, shape: &Shape) -> Key {
+pub(super) fn key(path: &dyn EmPath, shape: &Shape) -> Key {
     (path.name(), shape.kind, shape.k)
 }
 
@@ -145,40 +146,6 @@ impl Loop {
         }
     }
 
-    /// Memory for the log densities of the rows.
-    pub(super) fn densities<T: Number>(&mut self, rows: &mut Rows<T>) -> Result<DeviceSlice<f64>, Error> {
-        rows.room("log densities on the GPU", 8 * rows.n as u128, self.densities.bytes())?;
-        self.densities.reserve(&rows.gpu, rows.n)?;
-        Ok(self.densities.first(rows.n))
-    }
-
-    /// Calls `work` for a mixture on a path that orders the rows, and with whether their order is that which a loop left with this
-    /// mixture. Returns false if the path does not suit the rows.
-    pub(super) fn with_near<T: Number>(
-        &mut self,
-        rows: &mut Rows<T>,
-        plan: &LoopPlan,
-        mixture: &Mixture,
-        work: impl FnOnce(&Launch<'_>, bool) -> Result<(), Error>,
-    ) -> Result<bool, Error> {
-        let workspace = Workspace::of(plan);
-        self.reserve(rows, plan, &workspace)?;
-        let left = (key(plan.path, &plan.shape), mixture.means().to_owned());
-        // Not there after a failure.
-        let again = self.near.take().as_ref() == Some(&left);
-        let scatter = rows.scatter.clone();
-        let start = Start::of(mixture, scatter.as_deref());
-        if again {
-            self.send(rows, plan, &workspace, &start)?;
-        } else if !self.begin(rows, plan, &workspace, &start)? {
-            return Ok(false);
-        }
-        let buffers = workspace.buffers(&self.numbers, &self.flags);
-        for_section(rows, plan, &buffers, 0..plan.n as usize, |launch| work(launch, again))?;
-        self.near = Some(left);
-        Ok(true)
-    }
-
     pub(super) fn reserve<T: Number>(
         &mut self,
         rows: &mut Rows<T>,
@@ -191,6 +158,10 @@ impl Loop {
         let flags = workspace.flags();
         let wanted = 8 * workspace.len as u128 + 4 * flags as u128;
         rows.room("the loop on the GPU", wanted, self.numbers.bytes() + self.flags.bytes())?;
+        if workspace.len > self.numbers.room() || flags > self.flags.room() {
+            // What a replaced buffer held is lost.
+            (self.near, self.prepared) = (None, None);
+        }
         self.numbers.reserve(&rows.gpu, workspace.len)?;
         self.flags.reserve(&rows.gpu, flags)?;
         pin(&rows.gpu, &mut self.polled, workspace.written())?;
@@ -223,7 +194,7 @@ impl Loop {
     }
 
     /// Copies the parameters to the device, and computes operands from them.
-    fn send<T: Number>(
+    pub(super) fn send<T: Number>(
         &mut self,
         rows: &mut Rows<T>,
         plan: &LoopPlan,
@@ -349,7 +320,7 @@ pub(super) fn pass_of(launch: &Launch<'_>, iteration: u32, accumulate: bool) -> 
 }
 
 /// Calls `work` with what the launches for a section's rows need.
-fn for_section<T: Number>(
+pub(super) fn for_section<T: Number>(
     rows: &mut Rows<T>,
     plan: &LoopPlan,
     buffers: &LoopBuffers,

@@ -37,10 +37,9 @@ use crate::cuda::rows::Rows;
 use crate::cuda::shape::Shape;
 use crate::em::{EmOptions, EmRun};
 pub(crate) use device_loop::{Loop, Member};
-pub(crate) use near::evaluate as evaluate_near;
+pub(crate) use near::{evaluate as evaluate_near, may_be_near};
 pub(crate) use parts::{Part, pass_parts};
 use path::{EmPath, Request};
-pub(crate) use paths::nearby::LEAST_COMPONENTS as NEAR_FROM;
 #[cfg(test)]
 pub(crate) use run::POLL_AFTER;
 pub(crate) use run::{Outcome, iterate, iterate_on_path, plan};

@@ -194,20 +194,30 @@ impl<T: Number> PathRun<'_, '_, T> {
             run.iterations = before + finished as usize;
             run.empty = (0..plan.shape.k as usize).filter(|c| flags[STATE_LEN + c] != 0).collect();
             run.converged = done != 0 && last_change(&run.trace) < options.tol;
-            let Member { em, rows } = &mut self.members[0];
-            rows.gpu.enter()?;
-            run.near_components = em.near_components(rows, &plan, &self.workspaces[0])?;
-            em.left_near(&plan, &run.mixture);
             on_device.iterations = earlier.iterations + finished as usize;
             on_device.time += Duration::from_secs_f64(seconds);
             run.on_device = Some(on_device);
             observer(run, known)?;
             if done != 0 || run.finished {
+                self.end(run)?;
                 return Ok(Outcome::Finished);
             }
             seconds_an_iteration = seconds / f64::from(last - next + 1);
             next = last + 1;
         }
+    }
+
+    /// Notes what the path leaves for evaluations, and how many components were near a tile of the first device.
+    fn end(&mut self, run: &mut EmRun) -> Result<(), Error> {
+        let all = self.members.iter_mut().zip(self.plans).zip(&self.workspaces);
+        for (i, ((Member { em, rows }, plan), workspace)) in all.enumerate() {
+            if i == 0 {
+                rows.gpu.enter()?;
+                run.near_components = em.near_components(rows, plan, workspace)?;
+            }
+            em.left_near(plan, &run.mixture);
+        }
+        Ok(())
     }
 
     /// Enqueues some iterations and polls the first device. Returns their duration on its clock, in seconds.

@@ -29,11 +29,18 @@ impl Class<'_> {
         if self.shape.start == start_code::GIVEN { 1 } else { self.options.n_init }
     }
 
-    /// Bytes of the results of a fit.
+    /// Bytes of the results of a fit, and of the random numbers for it.
     pub(super) fn bytes(&self) -> usize {
         let ManyShape { max_iter, d, .. } = self.shape;
         let numbers = self.shape.parameters_len() + (max_iter + OUTCOME + 2 * d) as usize + 2;
-        8 * numbers * self.restarts()
+        let numbers = numbers + self.uniforms_of_restart();
+        numbers.saturating_mul(8).saturating_mul(self.restarts())
+    }
+
+    /// Random numbers of a restart.
+    pub(super) fn uniforms_of_restart(&self) -> usize {
+        let ManyShape { k, trials, start, .. } = self.shape;
+        if start == start_code::GIVEN { 0 } else { (2 + 2 * trials * (k - 1)) as usize }
     }
 
     /// Fits whose results fit into memory at a time, at least one.

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use cust::memory::bytemuck::Pod;
 use cust::memory::{DeviceCopy, DeviceSlice};
-use gmm_kernels::many::{OUTCOME, start_code};
+use gmm_kernels::many::OUTCOME;
 use gmm_model::{Covariances, Dataset, Draws, Matrix, Mixture, Precision, RowStorage};
 use ndarray::ArrayView1;
 use rayon::prelude::*;
@@ -25,7 +25,7 @@ use super::driver::device::Gpu;
 use super::driver::queue::Queue;
 use super::driver::staging::{receive, send};
 use super::launch::plan::ForcedPlan;
-use super::launch::{Launcher, ManyBuffers, ManyShape};
+use super::launch::{Launcher, ManyBuffers};
 use super::rows::upload;
 use crate::em::OnDevice;
 use crate::init::StartReached;
@@ -209,11 +209,10 @@ impl<'a> Batch<'a> {
 
     /// The random numbers of each restart, one restart after another, and how many each has.
     fn uniforms(&self) -> (Vec<f64>, usize) {
-        let ManyShape { k, trials, start, .. } = self.class.shape;
-        if start == start_code::GIVEN {
+        let each = self.class.uniforms_of_restart();
+        if each == 0 {
             return (vec![0.0], 0);
         }
-        let each = (2 + 2 * trials * (k - 1)) as usize;
         let of = |restart: usize| {
             let mut draws = Draws::for_purpose("fit", self.class.options.seed, restart as u64);
             (0..each).map(move |_| draws.uniform())

@@ -2,11 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use gmm_model::reference;
+use gmm_model::{Numbers, PrecisionMixture, reference};
 
 use super::halves::{around, reference_with, same};
 use super::*;
 use crate::em::{EmOptions, EmRun, run};
+use crate::engine::Evaluate;
 use crate::{EvaluateOptions, shift};
 
 const REG: f64 = 1e-6;
@@ -208,10 +209,71 @@ fn evaluations_over_near_components_are_those_over_all() {
         let moved: Vec<f64> = at.iter().map(|v| v + 0.25).collect();
         assert!(rows.hold_about(&moved).unwrap());
         evaluates(rows, (&data, &fitted), of_rows, tolerance, &format!("{what}: after a move"));
+        let covariances = start.covariances().clone();
+        let other = Mixture::new(start.weights().to_owned(), fitted.means().to_owned(), covariances).unwrap();
+        evaluates(rows, (&data, &other), of_rows, tolerance, &format!("{what}: the same means alone"));
         assert_eq!(fake.0.launches("nearby_seed"), seeds, "{what}: the order of the loop is still there");
         evaluates(rows, (&data, &start), of_rows, tolerance, &format!("{what}: another mixture"));
         assert!(fake.0.launches("nearby_seed") > seeds, "{what}: another order");
         assert_eq!(fake.0.launches("e_step"), 0, "{what}");
+    }
+}
+
+/// Variances are made of the factors of precisions; of full and tied covariances those are taken as they are.
+#[test]
+fn factors_of_precisions_are_evaluated_over_near_components_if_they_are_variances() {
+    for (kind, near) in [(CovarianceType::Diag, true), (CovarianceType::Full, false)] {
+        let (n, d, k) = (900, 3, 30);
+        let (values, mixture) = problem(kind, (n, d, k), 10.0);
+        let data = Dataset::new(values).unwrap();
+        let factors: Vec<f64> = match mixture.covariances() {
+            Covariances::Diag(all) => all.iter().map(|v| v.sqrt().recip()).collect(),
+            // Of equal variances without correlations.
+            _ => (0..k * d * d).map(|at| if at / d % d == at % d { 0.7 } else { 0.0 }).collect(),
+        };
+        let shape = if near { vec![k, d] } else { vec![k, d, d] };
+        let (weights, means) = (mixture.weights().to_owned(), (mixture.means().to_owned(), Precision::F64));
+        let of = PrecisionMixture::new(kind, weights, means, Numbers::F64(&factors), &shape).unwrap();
+        let fake = Fake::install(Machine::default());
+        let (gpu, at) = (CudaEngine::new(0).unwrap().gpu.clone(), shift::of_data(&data));
+        let forced = plan::ForcedPlan::parse("path=nearby").unwrap();
+        let load = CudaResident::<f64>::load(gpu, &data, Precision::F64, &at, forced, LoadOptions::default());
+        let found = load.unwrap().evaluate_precisions(&of, EvaluateOptions::default()).unwrap();
+        let of = of.to_mixture().unwrap();
+        let want: f64 = reference::log_densities(&of, data.rows().to_f64().view()).sum();
+        close(&[found.log_likelihood], &[want], 1e-11, &kind.to_string());
+        assert_eq!(fake.0.launches("nearby_pass") > 0, near, "{kind}");
+    }
+}
+
+/// Buffers that a failed call replaced hold no order.
+#[test]
+fn after_a_failed_evaluation_the_next_one_is_right() {
+    let (values, start) = problem(CovarianceType::Full, (300, 2, 10), 0.0);
+    let data = Dataset::new(values).unwrap();
+    let wide = problem(CovarianceType::Full, (300, 2, 60), 0.0).1;
+    for at in 1.. {
+        let fake = Fake::with(Machine::default(), Some(Fault::once(Class::Allocation, at, code::OUT_OF_MEMORY)));
+        let Ok(engine) = CudaEngine::new(0) else { continue };
+        let (gpu, shift) = (engine.gpu.clone(), shift::of_data(&data));
+        let forced = plan::ForcedPlan::parse("path=nearby").unwrap();
+        let load = CudaResident::<f64>::load(gpu, &data, Precision::F64, &shift, forced, LoadOptions::default());
+        let Ok(mut rows) = load else { continue };
+        let one = EmOptions {
+            tol: 0.0,
+            max_iter: 1,
+            reg_covar: REG,
+            precision: Precision::F64,
+            autotune: false,
+            fast: false,
+        };
+        let Ok(fitted) = run(&mut rows, start.clone(), &one, 0, &mut |_| ControlFlow::Continue(())) else { continue };
+        // The fault may be here: more components need more memory.
+        let _ = rows.evaluate(&wide, EvaluateOptions::default());
+        evaluates(&mut rows, (&data, &fitted.mixture), true, 1e-11, &format!("allocation {at}"));
+        if fake.0.failed().is_none() {
+            break;
+        }
     }
 }
 

@@ -142,10 +142,27 @@ fn what_has_no_kernels_says_so() {
     let _fake = Fake::install(Machine::default());
     let (mut device, _) = resident(&data, Precision::F64);
     let long = text(device.pass_truncated(&mixture, &Search::new(14, 0)));
-    assert!(long.contains("at most 13") && long.contains("--device cpu"), "{long}");
+    assert!(long.contains("at most 13 components") && long.contains("--device cpu"), "{long}");
     let tied = Covariances::Tied(Array2::eye(2));
     let tied = Mixture::new(mixture.weights().to_owned(), mixture.means().to_owned(), tied).unwrap();
     assert!(text(device.pass_truncated(&tied, &Search::new(3, 0))).contains("tied"));
+}
+
+/// Lists of components that this mixture does not have would be read past the end of its parameters.
+#[test]
+fn a_search_of_another_mixture_begins_anew() {
+    let (rows, many) = problem(CovarianceType::Diag, None, (200, 2, 40));
+    let few = problem(CovarianceType::Diag, None, (200, 2, 20)).1;
+    let data = Dataset::new(rows).unwrap();
+    let _fake = Fake::install(Machine::default());
+    let (device, host) = resident(&data, Precision::F64);
+    for mut engine in [device, host] {
+        for (first, second) in [(&many, &few), (&few, &many)] {
+            let search = engine.pass_truncated(first, &Search::new(3, 2)).unwrap().search;
+            let found = engine.pass_truncated(second, &search).unwrap().statistics;
+            assert!(found.log_likelihood.is_finite() && found.weight.len() == second.n_components());
+        }
+    }
 }
 
 #[test]

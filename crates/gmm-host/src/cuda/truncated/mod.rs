@@ -13,8 +13,12 @@ use crate::cuda::number::Number;
 use crate::cuda::rows::Rows;
 use crate::{Error, Search, TruncatedPass, truncated};
 
-/// Components of a row, at most: more would try more than a warp has room for.
+/// Components of a row, at most, if it does not have all of them: with their neighbours and those of six trees a row then tries fewer
+/// than a warp has room for.
 const MOST_LISTED: usize = 13;
+
+/// As [`MOST_LISTED`], if it has all components: a lane for each.
+const MOST_OF_ALL: usize = 32;
 
 /// [`Passes::pass_truncated`](crate::Passes::pass_truncated).
 ///
@@ -43,8 +47,9 @@ fn check<T: Number>(rows: &Rows<T>, mixture: &Mixture, search: &Search) -> Resul
     if mixture.covariance_type() == CovarianceType::Tied {
         return refuse("no tied covariances".to_owned());
     }
-    if g > if h == 0 { 32 } else { MOST_LISTED } {
-        return refuse(format!("at most {MOST_LISTED} components of a row, and not {g}"));
+    let most = if h == 0 { MOST_OF_ALL } else { MOST_LISTED };
+    if g > most {
+        return refuse(format!("at most {most} components of a row, and not {g}"));
     }
     if d > COLUMNS as usize || factors > FACTORS as usize {
         return refuse(format!("at most {COLUMNS} columns and {FACTORS} factors"));

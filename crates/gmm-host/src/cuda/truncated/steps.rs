@@ -7,7 +7,7 @@ use cust::memory::bytemuck::Pod;
 use cust::memory::{DeviceCopy, DeviceSlice};
 use gmm_kernels::THREADS;
 use gmm_kernels::truncated::{
-    Truncated, form, step_blocks, step_bytes, truncated_starts, truncated_step, truncated_sums,
+    Truncated, form, step_blocks, step_bytes, sums_bytes, truncated_starts, truncated_step, truncated_sums,
 };
 use gmm_model::{Mixture, Statistics};
 use ndarray::Array2;
@@ -150,7 +150,8 @@ impl<'a, T: Number> OnDevice<'a, T> {
         let (padded, blocks) = (terms.padded, step_blocks(rows.n as u64) as usize);
         let seconds = mixture.covariance_type().second_len(1, d);
         let of = Sizes { n: rows.n, k, d, g, h, form, padded, lines, factors, seconds, blocks };
-        let (wanted, room) = (step_bytes(padded as u32, factors as u32), u64::from(rows.gpu.limits.shared_bytes));
+        let wanted = step_bytes(padded as u32, factors as u32).max(sums_bytes(d as u32));
+        let room = u64::from(rows.gpu.limits.shared_bytes);
         if wanted > room {
             let what = format!("truncated EM needs {wanted} bytes of shared memory, and the GPU has {room}");
             return Err(Error::Device(format!("{what}: use the CPU (--device cpu, device=\"cpu\")")));

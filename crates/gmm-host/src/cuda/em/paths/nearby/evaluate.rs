@@ -18,8 +18,8 @@ pub(crate) struct Evaluated {
     pub(crate) labels: DeviceSlice<u32>,
 }
 
-/// Evaluates the mixture whose operands are encoded, after [`EmPath::begin`](crate::cuda::em::path::EmPath::begin), or `again` after a
-/// loop that left this mixture. Log densities, `(n,)`, and labels are in the caller's order. Waits for the totals.
+/// Evaluates the mixture whose operands are encoded, after [`EmPath::begin`](crate::cuda::em::path::EmPath::begin), or `again` if the
+/// order of the rows is there. Log densities, `(n,)`, and labels are in the caller's order. Waits for the totals.
 ///
 /// # Errors
 /// [`Error::Device`].

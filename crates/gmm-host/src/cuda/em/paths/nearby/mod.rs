@@ -2,7 +2,7 @@
 //!
 //! A loop begins with sorting the rows by their best components, which are in the order of a k-d tree. So neighbours
 //! in the order are near each other, however the columns are scaled. The order follows from rows and start alone. An evaluation of
-//! the mixture that a loop has left takes its order and best components; any other one begins as a loop does.
+//! the means that a loop has left takes its order and best components; any other one begins as a loop does.
 
 mod buffers;
 mod evaluate;
@@ -30,7 +30,7 @@ use crate::{Error, path_names};
 pub(super) struct Nearby;
 
 /// The least number of components: with fewer, the other paths' products on tensor cores are faster.
-pub(crate) const LEAST_COMPONENTS: usize = 512;
+const LEAST_COMPONENTS: u64 = 512;
 
 /// The least number of rows: some groups of tiles for each multiprocessor.
 const LEAST_ROWS: u64 = 1 << 15;
@@ -68,8 +68,8 @@ impl EmPath for Nearby {
 
     fn slower(&self, request: &Request<'_>) -> Option<Reason> {
         let Shape { n, k, .. } = request.shape;
-        if (k as usize) < LEAST_COMPONENTS {
-            return Some(Reason::TooFew { what: "components", least: LEAST_COMPONENTS as u64 });
+        if u64::from(k) < LEAST_COMPONENTS {
+            return Some(Reason::TooFew { what: "components", least: LEAST_COMPONENTS });
         }
         if n < LEAST_ROWS {
             return Some(Reason::TooFew { what: "rows", least: LEAST_ROWS });
