@@ -39,9 +39,7 @@ pub(super) fn report(
     }
     if let Some(near) = fit.near_components {
         let k = fit.mixture.n_components();
-        console.note(|| {
-            format!("of {k} components {near:.1} were near a tile of 256 rows: the others are below rounding")
-        });
+        console.note(|| format!("of {k} components {near:.1} were near a tile of rows: the others are below rounding"));
     }
     if options.fast {
         console.tell(&fast_cost(&fit));

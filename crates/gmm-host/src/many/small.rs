@@ -114,7 +114,7 @@ fn is_simple(data: &Dataset, Job { rows, options }: &Job<'_>) -> bool {
     has_rows && has_columns && is_exact && refusal(options).is_none() && data.weights().is_none_or(weighted)
 }
 
-/// Why a fit with these options is none that an engine is given by [`Engine::fit_small`](crate::Engine::fit_small);
+/// Why a fit with these options is none that an engine is given by [`Engine::fit_small`];
 /// `None` if it is. Whether the rows are few enough, the engine decides.
 pub fn refusal(options: &FitOptions) -> Option<&'static str> {
     if options.rule != FitRule::none() {

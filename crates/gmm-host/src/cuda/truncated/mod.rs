@@ -1,4 +1,4 @@
-//! Truncated EM on a device: the steps of [`truncated::pass`](crate::truncated::pass), with lists that go to the host after each, and
+//! Truncated EM on a device: the steps of [`truncated::pass`], with lists that go to the host after each, and
 //! parameters that come from there. See [`gmm_kernels::truncated`].
 
 mod memory;

@@ -14,7 +14,7 @@ use crate::cuda::em::path::{LoopBuffers, LoopPlan, LoopRows};
 use crate::cuda::launch::{Launcher, SortBuffers, or_null, pointer};
 use crate::cuda::shape::Shape;
 
-/// The buffers, in words of 8 bytes from the start of [`PathBuffers::nearby`].
+/// The buffers, in words of 8 bytes from the start of [`PathBuffers::nearby`](crate::cuda::em::path::PathBuffers::nearby).
 pub(super) struct Buffers {
     pub(super) order: Range<usize>,
     pub(super) labels: Range<usize>,
