@@ -143,18 +143,7 @@ fn iterations(
     if let Some(h) = model.factors {
         start = start.reduced_to_factors(h, Array1::zeros(d).view())?;
     }
-    let em = FitOptions {
-        covariance_type: model.kind,
-        precision: Some(Precision::F32),
-        init: Init::Given(Box::new(start)),
-        tol: 0.0,
-        seed,
-        rule: FitRule { factors: model.factors, ..FitRule::none() },
-        ..FitOptions::new(k)
-    };
-    let listed = TruncatedOptions { components: LISTED };
-    let rule = FitRule { truncated: Some(listed), ..em.rule.clone() };
-    let truncated = FitOptions { rule, ..em.clone() };
+    let [em, truncated] = both((model, k), (Init::Given(Box::new(start)), seed), LISTED);
     let dense = gpu.clone().without_skipping();
     let ways = [("all components", &dense, &em), ("as by default", gpu, &em), ("truncated to 3", gpu, &truncated)];
     let mut times = [const { Vec::new() }; 3];
@@ -237,6 +226,22 @@ fn passes(
     Ok(())
 }
 
+/// The options of EM and of truncated EM, from the same start, of [`ITERATIONS`] iterations.
+fn both((model, k): (CovarianceModel, usize), (init, seed): (Init, u64), listed: usize) -> [FitOptions; 2] {
+    let em = FitOptions {
+        covariance_type: model.kind,
+        precision: Some(Precision::F32),
+        init,
+        max_iter: ITERATIONS,
+        tol: 0.0,
+        seed,
+        rule: FitRule { factors: model.factors, ..FitRule::none() },
+        ..FitOptions::new(k)
+    };
+    let rule = FitRule { truncated: Some(TruncatedOptions { components: listed }), ..em.rule.clone() };
+    [em.clone(), FitOptions { rule, ..em }]
+}
+
 /// A fit by truncated EM, and by EM from the same start if `beside`.
 fn fits(
     engine: &dyn Engine,
@@ -246,22 +251,12 @@ fn fits(
     record: &mut Csv,
 ) -> Result<()> {
     let (data, _) = problem((n, d, k), model.kind, seed)?;
-    let em = FitOptions {
-        covariance_type: model.kind,
-        precision: Some(Precision::F32),
-        init: Init::RandomRows,
-        max_iter: ITERATIONS,
-        tol: 0.0,
-        seed,
-        rule: FitRule { factors: model.factors, ..FitRule::none() },
-        ..FitOptions::new(k)
-    };
-    let rule = FitRule { truncated: Some(TruncatedOptions { components: listed }), ..em.rule.clone() };
+    let [em, truncated] = both((model, k), (Init::RandomRows, seed), listed);
     let timed = |options: &FitOptions| -> Result<(Fit, f64)> {
         let began = Instant::now();
         Ok((fit(engine, &data, options)?, began.elapsed().as_secs_f64()))
     };
-    let (found, seconds) = timed(&FitOptions { rule, ..em.clone() })?;
+    let (found, seconds) = timed(&truncated)?;
     let whole = if beside { Some(timed(&em)?) } else { None };
     // Per row, of the models under all components.
     let under = |fit: &Fit, data: &Dataset| -> Result<f64> {

@@ -7,7 +7,6 @@
 //! Small data are uploaded with shift and weights in one copy, without waiting for it. Larger data are uploaded in
 //! pieces, like rows that are not kept, and only if they will be shifted to a second point: the rows of a fit, which
 //! are scored about the fitted mixture.
-//! the mixture that was found.
 
 use cust::memory::bytemuck::{Pod, cast_slice_mut};
 use cust::memory::{AsyncCopyDestination, DeviceSlice};
